@@ -1,0 +1,240 @@
+"""The words between a model and a loss: what a loss is given, and what it gives back.
+
+Sizes: B prompts, R responses per prompt (0 is the chosen one), T response tokens, S steps. Log-probabilities are natural
+logs, in nats. Position t of `[B, R, T]` is the response's token t: its log-probability, mask, weight, step index alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from prefopt._torch import torch
+from prefopt.errors import DataError, NonFiniteError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Need(StrEnum):
+    """What a loss reads beyond the policy's log-probabilities. The value is the field of `Scores` that carries it."""
+
+    REFERENCE = "reference"
+    TOKENS = "tokens"  # per-token values; sums do not suffice
+    LENGTHS = "lengths"
+    STEPS = "steps"
+    STEP_REWARDS = "step_rewards"
+    WEIGHTS = "weights"
+    TOKEN_SCORES = "token_scores"
+    DIFF = "diff"
+    KL = "kl"
+    SUM_SQUARES = "sum_squares"
+    EXTERNAL = "external"
+    DEVIATION = "deviation"
+    LABELS = "labels"
+
+
+@dataclass(frozen=True)
+class TokenStats:
+    """What one model says about a batch of responses, per response token.
+
+    `logps` is `[B, R, T]` in nats, float32 or wider; the optional statistics have the same shape and are there only when
+    they were asked for. Positions outside the batch's mask may hold anything.
+    """
+
+    logps: Tensor
+    kl: Tensor | None = None
+    sum_squares: Tensor | None = None
+
+    def against(self, reference: TokenStats | None, *, mask: Tensor, **extras: Tensor | None) -> Scores:
+        """These policy values beside the reference's, with the batch's mask and columns: what a loss is given."""
+        return Scores(
+            policy=self.logps,
+            reference=None if reference is None else reference.logps.detach(),
+            mask=mask,
+            kl=self.kl,
+            sum_squares=self.sum_squares,
+            **extras,
+        )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Per-token log-probabilities of a batch of responses under policy and reference, with everything a loss may read.
+
+    Shapes: `policy`, `reference`, `mask`, `steps`, `weights`, `token_scores`, `diff`, `kl`, `sum_squares` `[B, R, T]`;
+    `step_rewards` `[B, R, S]`; `external`, `deviation`, `given_lengths` `[B, R]`; `labels`, `ids` `[B]`.
+    Masked positions may hold anything, `-inf` and `nan` included.
+
+    Raises: `DataError` for a shape that does not fit; `NonFiniteError` with the rows for a NaN or an infinity inside the mask.
+    """
+
+    policy: Tensor
+    mask: Tensor
+    reference: Tensor | None = None
+    steps: Tensor | None = None
+    step_rewards: Tensor | None = None
+    weights: Tensor | None = None
+    token_scores: Tensor | None = None
+    diff: Tensor | None = None
+    kl: Tensor | None = None
+    sum_squares: Tensor | None = None
+    external: Tensor | None = None
+    deviation: Tensor | None = None
+    labels: Tensor | None = None
+    ids: Tensor | None = None
+    given_lengths: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy.dim() != 3:
+            raise DataError(f"Scores.policy must be [B, R, T]; got {list(self.policy.shape)}.")
+        if self.mask.dtype != torch.bool:
+            object.__setattr__(self, "mask", self.mask.bool())
+        for name in ("policy", "reference"):  # losses compute in float32 or wider, whatever the model ran in
+            value = getattr(self, name)
+            if value is not None and value.dtype in (torch.float16, torch.bfloat16):
+                object.__setattr__(self, name, value.float())
+        self._check_shapes()
+        self._check_finite()
+
+    def _check_shapes(self) -> None:
+        shape = tuple(self.policy.shape)
+        dimensions = {"step_rewards": shape[:2], "external": shape[:2], "deviation": shape[:2], "given_lengths": shape[:2]}
+        dimensions |= {"labels": shape[:1], "ids": shape[:1]}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value is None:
+                continue
+            wanted = dimensions.get(item.name, shape)
+            given = tuple(value.shape[:2]) if item.name == "step_rewards" else tuple(value.shape)
+            if given != wanted:
+                raise DataError(f"Scores.{item.name} must have shape {list(wanted)} beside policy {list(shape)}; got {list(given)}.")
+
+    def _check_finite(self) -> None:
+        for name in ("policy", "reference"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            broken = (~torch.isfinite(value) & self.mask).any(-1)  # [B, R]
+            if broken.any():
+                places = broken.nonzero().tolist()
+                what = ", ".join(f"row {self._row(b)} {_side(r)}" for b, r in places[:5])
+                more = f" and {len(places) - 5} more" if len(places) > 5 else ""
+                text = f"{name} log-probabilities are not finite ({value.dtype}): {what}{more}."
+                raise NonFiniteError(text, rows=sorted({b for b, _ in places}))
+
+    def _row(self, position: int) -> int:
+        return position if self.ids is None else int(self.ids[position])
+
+    @classmethod
+    def from_sums(
+        cls,
+        policy: Tensor,
+        reference: Tensor | None = None,
+        *,
+        lengths: Tensor | None = None,
+        **extras: Tensor | None,
+    ) -> Scores:
+        """Scores for losses that need only whole-response log-probabilities.
+
+        Shapes: `policy`, `reference`, `lengths` `[B, R]`; sums over the response's tokens in nats, lengths in tokens.
+        """
+        return cls(
+            policy=policy.unsqueeze(-1),
+            reference=None if reference is None else reference.unsqueeze(-1),
+            mask=torch.ones_like(policy, dtype=torch.bool).unsqueeze(-1),
+            given_lengths=lengths,
+            **extras,
+        )
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """Scored tokens per response, `[B, R]`. Counted by mask, never by what is not zero."""
+        counts = self.mask.sum(-1) if self.given_lengths is None else self.given_lengths
+        return counts.to(self.policy.dtype)
+
+    @cached_property
+    def present(self) -> Tensor:
+        """Which responses exist, bool `[B, R]`: a missing one has an empty mask."""
+        return self.mask.any(-1)
+
+    @cached_property
+    def sums(self) -> Tensor:
+        """log pi(response | prompt) under the policy, `[B, R]`, nats."""
+        return self.total(self.policy)
+
+    @cached_property
+    def reference_sums(self) -> Tensor:
+        """log pi_ref(response | prompt), `[B, R]`, nats; zeros when there is no reference (a reference-free loss)."""
+        return torch.zeros_like(self.sums.detach()) if self.reference is None else self.total(self.reference)
+
+    @cached_property
+    def logratios(self) -> Tensor:
+        """log(policy / reference) of whole responses, `[B, R]`, nats."""
+        if self.reference is None:
+            return self.sums
+        # token by token before the sum: the difference of two sums in the hundreds would lose digits in float32
+        return self.total(self.policy - self.reference)
+
+    @cached_property
+    def means(self) -> Tensor:
+        """Mean log-probability per token of each response, `[B, R]`, nats; 0 for a missing response."""
+        return self.sums / self.lengths.clamp(min=1)
+
+    def total(self, values: Tensor) -> Tensor:
+        """Sum of per-token values over scored positions, `[B, R, T] -> [B, R]`."""
+        # filled, not multiplied: padding may hold -inf, and 0 * inf reaches the gradient
+        return values.masked_fill(~self.mask, 0).sum(-1)
+
+    def per_step(self, values: Tensor, *, steps: int) -> Tensor:
+        """Sum of per-token values within each step, `[B, R, T] -> [B, R, S]`; step index -1 belongs to no step."""
+        if self.steps is None:
+            raise DataError("per_step needs step labels, and these scores have none.")
+        inside = self.mask & (self.steps >= 0)
+        out = values.new_zeros(*values.shape[:2], steps)
+        return out.scatter_add(-1, self.steps.clamp(min=0), values.masked_fill(~inside, 0))
+
+
+def _side(response: int) -> str:
+    return ("chosen", "rejected")[response] if response < 2 else f"response {response}"
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """What a loss gives back, unreduced.
+
+    Shapes: `losses` `[B]`, differentiable; `rewards` `[B, R]` and every metric `[B]`, detached. `parts` holds the unweighted
+    losses `[B]` of a sum of losses, detached. `state` is the next state of a loss that keeps one.
+    """
+
+    losses: Tensor
+    rewards: Tensor
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+    state: Any = None
+
+
+class Gather(Protocol):
+    """How a batch-coupled loss sees the prompts of every rank, without knowing about ranks."""
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """The detached values of all ranks, `[b] -> [N]`, the same on every rank."""
+        ...
+
+    def reduce(self, losses: Tensor, reduction: Callable[[Tensor], Tensor]) -> Tensor:
+        """Local losses `[b]` whose mean over all prompts has the value and the exact gradient of `reduction` of all `[N]`."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What the trainer tells a loss that looks beyond its own pairs. In evaluation `training` is False and `gather` is local."""
+
+    gather: Gather
+    state: Any = None
+    step: int = 0
+    total_steps: int = 1
+    training: bool = True
