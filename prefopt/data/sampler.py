@@ -1,0 +1,101 @@
+"""Which rows stand in which micro-batch, on which rank.
+
+One global order per epoch, from seed and epoch alone, cut into global micro-batches that the ranks share: two ranks with four
+rows each see what one rank with eight sees. Where rows run out a rank is handed a filler, a row of weight 0, because every
+rank must take part in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+
+class Pick(NamedTuple):
+    """A row of the data set and the weight it counts with: 1, or 0 for a filler."""
+
+    index: int
+    weight: float = 1.0
+
+
+class Rows(Protocol):
+    """A sized, indexable collection of row dictionaries, such as a `datasets.Dataset`."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> dict[str, Any]: ...
+
+
+class PickedRows(Dataset[dict[str, Any]]):
+    """The rows by `Pick`, each with its `index` and `weight` beside its columns."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, pick: Pick) -> dict[str, Any]:
+        return {**self.rows[pick.index], "index": pick.index, "weight": pick.weight}
+
+
+class BatchSampler(Sampler[list[Pick]]):
+    """Micro-batches of one rank.
+
+    `batch_size` is per rank. Shuffled by (`seed`, epoch), or in order when `shuffle` is False. With `drop_last` a short
+    last global micro-batch is left out.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        batch_size: int,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+    ) -> None:
+        self.size, self.batch_size, self.rank, self.world = size, batch_size, rank, world
+        self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass goes through the order of this epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        whole, rest = divmod(self.size, self.batch_size * self.world)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[list[Pick]]:
+        order = self.order()
+        together = self.batch_size * self.world
+        for number in range(len(self)):
+            yield self._share(order[number * together : (number + 1) * together])
+
+    def order(self) -> Sequence[int]:
+        """Row numbers in the order of this epoch, the same on every rank."""
+        if not self.shuffle:
+            return range(self.size)
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        return torch.randperm(self.size, generator=generator).tolist()  # type: ignore[no-any-return]
+
+    def _share(self, together: Sequence[int]) -> list[Pick]:
+        mine = together[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]
+        if len(together) < self.batch_size * self.world:  # the last one is shared out evenly
+            mine = together[self.rank :: self.world]
+        return [Pick(index) for index in mine] or [Pick(together[0], weight=0.0)]
+
+
+class PreferenceLoader(DataLoader[dict[str, Any]]):
+    """A data loader over `BatchSampler` that passes the epoch on."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass goes through the order of this epoch."""
+        assert isinstance(self.batch_sampler, BatchSampler)
+        self.batch_sampler.set_epoch(epoch)

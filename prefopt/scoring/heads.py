@@ -1,0 +1,125 @@
+"""What stands between a causal model's last hidden states and its logits.
+
+The chunked backend projects hidden states itself, so it must know the head exactly: weight, bias, scale, soft cap. What a
+model's config declares is read here; `verify_head` then compares with the model's own logits, so that an unknown kind of head
+is refused instead of silently scored wrongly.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from prefopt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True)
+class Head:
+    """logits = softcap(scale * (hidden @ weight.T + bias)), with softcap(z) = cap * tanh(z / cap)."""
+
+    module: nn.Module
+    scale: float = 1.0
+    cap: float | None = None
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits in float32 or wider, `[..., H] -> [..., V]`."""
+        # through the module, not its weight: adapters on the head act, and autocast decides the precision of the product
+        logits = self.module(hidden)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        if self.scale != 1.0:
+            logits = logits * self.scale
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+
+def causal_model(model: nn.Module) -> nn.Module:
+    """The causal language model inside wrappers (DistributedDataParallel, PEFT, torch.compile)."""
+    inner = model
+    while True:
+        if isinstance(inner, nn.parallel.DistributedDataParallel):
+            inner = inner.module
+        elif "_orig_mod" in inner._modules:
+            inner = inner._modules["_orig_mod"]  # type: ignore[assignment]
+        elif hasattr(inner, "peft_config") and hasattr(inner, "get_base_model"):
+            inner = inner.get_base_model()
+        elif type(inner).__name__ == "DeepSpeedEngine":
+            inner = inner.module  # type: ignore[assignment]
+        else:
+            return inner
+
+
+def keeps_logits(model: nn.Module) -> bool:
+    """Whether the model's forward takes `logits_to_keep`, so that positions nobody scores need no projection."""
+    return "logits_to_keep" in inspect.signature(causal_model(model).forward).parameters
+
+
+def find_head(model: nn.Module) -> Head:
+    """The model's head with the scale and soft cap that its config declares.
+
+    Raises: `ConfigError` for a model without output embeddings or without a decoder body of its own.
+    """
+    inner = causal_model(model)
+    head = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
+    if head is None or _body(inner) is None or not keeps_logits(model):
+        raise ConfigError(f"{type(inner).__name__} has no head that can be projected in chunks; use scoring.backend: plain.")
+    config = inner.config.get_text_config() if hasattr(inner.config, "get_text_config") else inner.config
+    scale = 1.0
+    if getattr(config, "logit_scale", None):  # Cohere
+        scale *= config.logit_scale
+    if getattr(config, "logits_scaling", None):  # Granite
+        scale /= config.logits_scaling
+    if getattr(config, "lm_head_multiplier", None):  # Falcon-H1
+        scale *= config.lm_head_multiplier
+    return Head(head, scale=scale, cap=getattr(config, "final_logit_softcapping", None) or None)  # Gemma 2 and 3
+
+
+def _body(inner: nn.Module) -> nn.Module | None:
+    body = getattr(inner, "model", None)
+    if body is None and hasattr(inner, "base_model_prefix"):
+        body = getattr(inner, inner.base_model_prefix, None)
+    return body if isinstance(body, nn.Module) and body is not inner else None
+
+
+@contextmanager
+def last_hidden_states(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Collects the last hidden states `[N, L, H]` of each forward pass of `model` that runs inside the block."""
+    collected: list[Tensor] = []
+    body = _body(causal_model(model))
+    assert body is not None  # find_head refused such a model
+
+    def keep(_module: nn.Module, _args: Any, output: Any) -> None:
+        collected.append(output[0] if isinstance(output, tuple) else output.last_hidden_state)
+
+    handle = body.register_forward_hook(keep)
+    try:
+        yield collected
+    finally:
+        handle.remove()
+
+
+@torch.no_grad()
+def verify_head(model: nn.Module, head: Head, *, tolerance: float = 1e-3) -> None:
+    """Compare the head's logits with the model's own on a few token ids.
+
+    Raises: `ConfigError` when they differ by more than `tolerance` relative to the largest logit.
+    """
+    inner = causal_model(model)
+    device = next(inner.parameters()).device
+    vocabulary = inner.get_input_embeddings().weight.shape[0]
+    ids = torch.arange(1, 9, device=device).remainder(vocabulary).unsqueeze(0)
+    with last_hidden_states(model) as hidden:
+        own = inner(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits.float()
+    ours = head.logits(hidden[0]).float()
+    gap = (own - ours).abs().max() / own.abs().max().clamp(min=1e-6)
+    if not gap <= tolerance:
+        raise ConfigError(
+            f"{type(inner).__name__} changes its logits after the head in a way prefopt does not know "
+            f"(relative difference {gap:.2g}); use scoring.backend: plain."
+        )

@@ -1,0 +1,140 @@
+"""Where reference log-probabilities come from. A reference is a callable from a batch to per-token values, or to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from prefopt.scores import TokenStats
+from prefopt.scoring.heads import causal_model
+from prefopt.scoring.policy import Batch, Scorer
+
+
+class Reference(Protocol):
+    """`describe()` says which reference it is, for the plan, the run record and the checkpoints."""
+
+    def __call__(self, batch: Batch) -> TokenStats | None: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class NoReference:
+    """No loss asks for one, so none is loaded."""
+
+    def __call__(self, batch: Batch) -> None:
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "none"}
+
+
+@dataclass(frozen=True)
+class ModelReference:
+    """A second, frozen model: a copy of the policy at its start, or another one."""
+
+    model: nn.Module
+    scorer: Scorer
+    identity: dict[str, Any] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> TokenStats:
+        return self.scorer(self.model, batch)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "frozen model", **self.identity}
+
+
+@dataclass(frozen=True)
+class AdapterOffReference:
+    """The policy's own base weights, with its new adapter switched off: no second model."""
+
+    model: nn.Module
+    scorer: Scorer
+    identity: dict[str, Any] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> TokenStats:
+        with self.model.disable_adapter():  # type: ignore[operator]
+            return self.scorer(self.model, batch)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "adapter off", **self.identity}
+
+
+@dataclass(frozen=True)
+class FrozenTwinReference:
+    """The policy with the values its trained parameters had at the start: base plus the adapter that training continues.
+
+    `start` holds those values, one per parameter of `parameters`; they stand in while the reference is computed.
+    """
+
+    model: nn.Module
+    scorer: Scorer
+    parameters: Sequence[nn.Parameter]
+    start: Sequence[Tensor]
+    identity: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: nn.Module, scorer: Scorer, **identity: Any) -> FrozenTwinReference:
+        """Freeze the trainable parameters of `model` as they are now."""
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        return cls(model, scorer, parameters, [p.detach().clone() for p in parameters], identity)
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch) -> TokenStats:
+        with self._standing_in():
+            return self.scorer(self.model, batch)
+
+    @contextmanager
+    def _standing_in(self) -> Iterator[None]:
+        # data pointers are exchanged, nothing is copied, and a graph that was built before keeps its parameters
+        now = [p.data for p in self.parameters]
+        for parameter, value in zip(self.parameters, self.start, strict=True):
+            parameter.data = value.to(parameter.device)
+        try:
+            yield
+        finally:
+            for parameter, data in zip(self.parameters, now, strict=True):
+                parameter.data = data
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "base plus frozen starting adapter", **self.identity}
+
+
+@contextmanager
+def evaluating(*models: nn.Module) -> Iterator[None]:
+    """The models in evaluation mode inside the block, then as they were."""
+    training = [model.training for model in models]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model, was in zip(models, training, strict=True):
+            model.train(was)
+
+
+def freeze(model: nn.Module) -> nn.Module:
+    """Evaluation mode and no gradients."""
+    model.requires_grad_(False)
+    return model.eval()
+
+
+__all__ = [
+    "AdapterOffReference",
+    "FrozenTwinReference",
+    "ModelReference",
+    "NoReference",
+    "Reference",
+    "causal_model",
+    "evaluating",
+    "freeze",
+]
+
+ReferenceFactory = Callable[[nn.Module, Scorer], Reference]
