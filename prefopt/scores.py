@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from prefopt._torch import torch
@@ -150,28 +149,28 @@ class Scores:
             **extras,
         )
 
-    @cached_property
+    @property
     def lengths(self) -> Tensor:
         """Scored tokens per response, `[B, R]`. Counted by mask, never by what is not zero."""
         counts = self.mask.sum(-1) if self.given_lengths is None else self.given_lengths
         return counts.to(self.policy.dtype)
 
-    @cached_property
+    @property
     def present(self) -> Tensor:
         """Which responses exist, bool `[B, R]`: a missing one has an empty mask."""
         return self.mask.any(-1)
 
-    @cached_property
+    @property
     def sums(self) -> Tensor:
         """log pi(response | prompt) under the policy, `[B, R]`, nats."""
         return self.total(self.policy)
 
-    @cached_property
+    @property
     def reference_sums(self) -> Tensor:
         """log pi_ref(response | prompt), `[B, R]`, nats; zeros when there is no reference (a reference-free loss)."""
         return torch.zeros_like(self.sums.detach()) if self.reference is None else self.total(self.reference)
 
-    @cached_property
+    @property
     def logratios(self) -> Tensor:
         """log(policy / reference) of whole responses, `[B, R]`, nats."""
         if self.reference is None:
@@ -179,7 +178,7 @@ class Scores:
         # token by token before the sum: the difference of two sums in the hundreds would lose digits in float32
         return self.total(self.policy - self.reference)
 
-    @cached_property
+    @property
     def means(self) -> Tensor:
         """Mean log-probability per token of each response, `[B, R]`, nats; 0 for a missing response."""
         return self.sums / self.lengths.clamp(min=1)

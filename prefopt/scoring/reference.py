@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from prefopt.scores import TokenStats
-from prefopt.scoring.heads import causal_model
 from prefopt.scoring.policy import Batch, Scorer
 
 
@@ -124,17 +123,3 @@ def freeze(model: nn.Module) -> nn.Module:
     """Evaluation mode and no gradients."""
     model.requires_grad_(False)
     return model.eval()
-
-
-__all__ = [
-    "AdapterOffReference",
-    "FrozenTwinReference",
-    "ModelReference",
-    "NoReference",
-    "Reference",
-    "causal_model",
-    "evaluating",
-    "freeze",
-]
-
-ReferenceFactory = Callable[[nn.Module, Scorer], Reference]

@@ -1,0 +1,371 @@
+"""From a recipe to a finished run: the only place that knows all the parts."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from prefopt.data.load import Source
+from prefopt.data.tokenize import DataOptions, Prepared, prepare_rows
+from torch import nn
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments, set_seed
+
+from prefopt.config import Recipe
+from prefopt.errors import ConfigError, InputError, Problem
+from prefopt.losses import Objective
+from prefopt.runs import DATA_REPORT, RECIPE, RECORD, RunDirectory, check_output, source_commit, versions, write_json, write_text
+from prefopt.scores import Need
+from prefopt.scoring.policy import Scorer
+from prefopt.scoring.reference import (
+    AdapterOffReference,
+    FrozenTwinReference,
+    ModelReference,
+    NoReference,
+    Reference,
+    freeze,
+)
+from prefopt.train.card import model_card
+from prefopt.train.evaluate import AnswerEvaluation
+from prefopt.train.model import fingerprint, load_model, load_policy, load_tokenizer, trainable
+from prefopt.train.preflight import check_first_rows, check_reference_tokenizer, check_vocabulary, reference_model
+from prefopt.train.progress import ProgressLines
+from prefopt.train.state import CheckpointState, check_probe, check_resume, newest_checkpoint
+from prefopt.train.trainer import PreferenceTrainer, default_scorer, refuse_data_parallel
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a run came to. `before` and `after` are evaluations, empty when none was run; `training` is the last training line."""
+
+    run: Path
+    plan: dict[str, Any]
+    training: dict[str, float] = field(default_factory=dict)
+    before: dict[str, float] = field(default_factory=dict)
+    after: dict[str, float] = field(default_factory=dict)
+    next_steps: tuple[str, ...] = ()
+    dry_run: bool = False
+
+
+def train(
+    recipe: Recipe,
+    *,
+    resume: bool = False,
+    resume_from: Path | str | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    on_plan: Callable[[dict[str, Any]], None] | None = None,
+) -> TrainResult:
+    """Run a recipe: load, tokenize, check, train, evaluate, save. `on_plan` receives the effective plan before the first step.
+
+    `resume` continues from the newest whole checkpoint of the output folder, and starts from the beginning when there is none;
+    `resume_from` names the checkpoint. `dry_run` stops before the first step and writes nothing.
+    Raises: `ConfigError`, `DataError` for what the recipe or its data get wrong; `RunError` for what goes wrong while running.
+    """
+    parts = assemble(recipe, resume=resume or resume_from is not None, overwrite=overwrite, dry_run=dry_run)
+    trainer, plan = parts.trainer, parts.plan
+    if on_plan is not None:
+        on_plan(plan)
+    if dry_run:
+        return TrainResult(Path(trainer.args.output_dir), plan, dry_run=True)
+    checkpoint = _checkpoint(parts, resume=resume, resume_from=resume_from)
+    wants_answers = trainer.row_evaluation is not None
+    before = _evaluate(trainer) if wants_answers and checkpoint is None else {}
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    last = next((line for line in reversed(trainer.state.log_history) if "loss" in line), {})
+    after = _evaluate(trainer) if trainer.eval_dataset else {}
+    before = before or _recorded_baseline(parts.run)
+    _save(parts, after or last)
+    return TrainResult(parts.run.path, plan, training=last, before=before, after=after, next_steps=_next_steps(parts))
+
+
+def _next_steps(parts: Parts) -> tuple[str, ...]:
+    source = parts.recipe.source_path
+    path = "RECIPE" if source is None else source
+    return (
+        f"again with another setting:  prefopt train {path} loss.beta=0.3 training.output_dir=runs/beta-0.3",
+        "other losses:                prefopt losses",
+        f"look at the rows as tokens:  prefopt preview {path}",
+    )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A run that is ready to start."""
+
+    trainer: PreferenceTrainer
+    run: RunDirectory
+    recipe: Recipe
+    objective: Objective
+    plan: dict[str, Any]
+    state: CheckpointState
+
+
+def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, dry_run: bool = False) -> Parts:
+    """Everything a recipe names, loaded and checked, up to but not including the first step."""
+    args = training_arguments(recipe)
+    refuse_data_parallel(args)
+    output = Path(args.output_dir)
+    with args.main_process_first(desc="checking the output folder"):
+        if args.process_index == 0:
+            check_output(output, resume=resume, overwrite=overwrite)
+    objective = recipe.objective()
+    set_seed(args.seed)
+    tokenizer = load_tokenizer(
+        recipe.model.name_or_path, revision=recipe.model.revision, trust_remote_code=recipe.model.trust_remote_code
+    )
+    with args.main_process_first(desc="tokenizing"):
+        prepared = prepare(recipe, tokenizer, objective, args)
+    model = load_policy(recipe.model)
+    scorer = default_scorer(args, recipe.scoring.backend)
+    reference = choose_reference(recipe, model, objective, scorer, tokenizer)
+    sharded = args.deepspeed is not None or bool(args.fsdp)
+    if sharded and scorer.backend == "auto":
+        scorer.backend = "plain"  # the head's weight lies in shards outside the model's forward pass
+    check_vocabulary(model, tokenizer, reference=reference.model if isinstance(reference, ModelReference) else None)
+    run = RunDirectory(output)
+    if not dry_run:
+        with args.main_process_first(desc="opening the run directory"):
+            if args.process_index == 0:
+                run = RunDirectory.open(output, resume=resume, overwrite=overwrite)
+    identity = {"objective": objective.describe(), "reference": reference.describe(), "data": prepared["train"].audit.fingerprint}
+    state = CheckpointState(identity)
+    generation = recipe.evaluation.generate
+    trainer = PreferenceTrainer(
+        model,
+        args,
+        objective=objective,
+        train_dataset=prepared["train"].rows,
+        eval_dataset={name: p.rows for name, p in prepared.items() if name != "train"} or None,
+        processing_class=tokenizer,
+        reference=reference,
+        scorer=scorer,
+        nonfinite=recipe.safety.nonfinite,
+        run=None if dry_run else run,
+        row_evaluation=None if generation is None else AnswerEvaluation(**generation.model_dump()),
+        callbacks=[ProgressLines(), state],
+    )
+    state.trainer = trainer
+    quiet(trainer)
+    same = recipe.reference.source == "initial" and not resume
+    checks = check_first_rows(trainer, same_reference=same)
+    plan = effective_plan(recipe, trainer, prepared, objective) | checks
+    if not dry_run and args.process_index == 0:
+        _write_records(run, recipe, trainer, prepared, plan)
+    return Parts(trainer, run, recipe, objective, plan, state)
+
+
+def training_arguments(recipe: Recipe) -> TrainingArguments:
+    """The recipe's `training:` as `TrainingArguments`, with what the trainer needs fixed.
+
+    Raises: `ConfigError` in the words of the library when a combination is refused.
+    """
+    options: dict[str, Any] = {"logging_steps": 10, "report_to": "none", "save_only_model": False, **recipe.training}
+    if options.get("gradient_checkpointing"):
+        options.setdefault("gradient_checkpointing_kwargs", {"use_reentrant": False})
+    try:
+        return TrainingArguments(**options, remove_unused_columns=False, average_tokens_across_devices=False)
+    except (ValueError, TypeError, ImportError) as error:
+        raise ConfigError(Problem(f"training: {error}", ("training",))) from error
+
+
+def prepare(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, objective: Objective, args: TrainingArguments
+) -> dict[str, Prepared]:
+    """Tokenized rows of `train` and of each named evaluation set.
+
+    Raises: `DataError` over all sets at once.
+    """
+    options = data_options(recipe, objective)
+    seed = args.data_seed if args.data_seed is not None else args.seed
+    sets: dict[str, list[Source]] = {"train": [source(s) for s in recipe.data.train]}
+    sets |= {name: [source(s)] for name, s in recipe.data.eval.items()}
+    found, problems = {}, []
+    for name, sources in sets.items():
+        try:
+            found[name] = prepare_rows(sources, tokenizer, options, seed=seed, name=name)
+        except InputError as error:
+            problems.append(error)
+    if problems:
+        raise type(problems[0])(*(problem for error in problems for problem in error.problems))
+    return found
+
+
+def source(section: Any) -> Source:
+    """The data layer's source for a recipe's."""
+    return Source(**section.model_dump())
+
+
+def data_options(recipe: Recipe, objective: Objective) -> DataOptions:
+    """The data layer's options for a recipe's `data:` section and what its objective reads."""
+    names = DataOptions.__dataclass_fields__.keys() - {"responses"}
+    given = recipe.data.model_dump(include=set(names))
+    return DataOptions(**given, responses=objective.responses)
+
+
+def choose_reference(
+    recipe: Recipe, model: nn.Module, objective: Objective, scorer: Scorer, tokenizer: PreTrainedTokenizerBase
+) -> Reference:
+    """The reference that the recipe asks for; nothing is loaded when no loss needs one."""
+    section, adapter = recipe.reference, recipe.model.adapter
+    if Need.REFERENCE not in objective.needs or section.source == "none":
+        return NoReference()
+    if section.source == "model":
+        other = load_model(
+            section.name_or_path or "",
+            revision=section.revision,
+            dtype=recipe.model.dtype,
+            attn_implementation=recipe.model.attn_implementation,
+            trust_remote_code=recipe.model.trust_remote_code,
+        )
+        check_reference_tokenizer(tokenizer, load_tokenizer(section.name_or_path or "", revision=section.revision))
+        return ModelReference(freeze(other), scorer, {"model": section.name_or_path, "fingerprint": fingerprint(other)})
+    identity = {"model": recipe.model.name_or_path, "fingerprint": fingerprint(model)}
+    if adapter is None:
+        return ModelReference(freeze(copy.deepcopy(model)), scorer, identity)
+    if adapter.mode == "continue":
+        return FrozenTwinReference.of(model, scorer, **identity, adapter=str(adapter.start))
+    with model.disable_adapter():  # type: ignore[operator]
+        return AdapterOffReference(model, scorer, identity | ({"merged": str(adapter.start)} if adapter.mode == "merge" else {}))
+
+
+def quiet(trainer: PreferenceTrainer) -> None:
+    """Take out Trainer's own progress callbacks; `ProgressLines` speaks."""
+    from transformers import PrinterCallback, ProgressCallback
+
+    for callback in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(callback)
+
+
+def effective_plan(
+    recipe: Recipe, trainer: PreferenceTrainer, prepared: Mapping[str, Prepared], objective: Objective
+) -> dict[str, Any]:
+    """What is about to happen, in the terms that decide it."""
+    args, model = trainer.args, trainer.model
+    some, everything = trainable(model)
+    rows = len(prepared["train"].rows)
+    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+    per_epoch = -(-rows // batch)
+    steps = args.max_steps if args.max_steps > 0 else -(-int(args.num_train_epochs * per_epoch * 1000) // 1000)
+    head = trainer.scorer.head(model)
+    return {
+        "objective": ", ".join(_objective_words(objective)),
+        "model": recipe.model.name_or_path,
+        "parameters": f"{everything:,}, of which {some:,} trained ({some / everything:.1%})",
+        "adapter": "none" if recipe.model.adapter is None else f"{recipe.model.adapter.mode}, {recipe.model.adapter.kind}",
+        "precision": f"weights {recipe.model.dtype}, products {_precision(args, recipe)}",
+        "reference": trainer.reference.describe(),
+        "rows": {name: len(p.rows) for name, p in prepared.items()},
+        "rows per step": f"{batch} ({args.per_device_train_batch_size} per device x {args.gradient_accumulation_steps} "
+        f"accumulation x {args.world_size} processes)",
+        "steps": steps,
+        "learning rate": f"{args.learning_rate:g}, {getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type)}",
+        "log-probabilities": f"{'plain' if head is None else 'chunked'}, one row per response",
+        "device": str(args.device),
+    }
+
+
+def _objective_words(objective: Objective) -> list[str]:
+    words = []
+    for loss, weight in zip(objective.losses, objective.weights, strict=True):
+        options = ", ".join(f"{name} {value}" for name, value in loss.params.model_dump().items())
+        words.append(f"{'' if weight == 1 else f'{weight:g} x '}{loss.name}" + (f" ({options})" if options else ""))
+    return words
+
+
+def _precision(args: TrainingArguments, recipe: Recipe) -> str:
+    return "bfloat16" if args.bf16 else "float16" if args.fp16 else recipe.model.dtype
+
+
+def _checkpoint(parts: Parts, *, resume: bool, resume_from: Path | str | None) -> Path | None:
+    found = Path(resume_from) if resume_from is not None else newest_checkpoint(parts.run) if resume else None
+    if found is None:
+        if resume:
+            logger.info("no whole checkpoint in %s: starting from the beginning", parts.run.path)
+            if parts.trainer.is_world_process_zero():
+                parts.run.forget_metrics_after(-1)
+        return None
+    saved = check_resume(found, parts.state.identity)
+    parts.trainer.tokens_seen = int(saved["num_tokens"])
+    parts.trainer.add_callback(_ProbeOnce(parts.trainer, saved))
+    if parts.trainer.is_world_process_zero():
+        parts.run.forget_metrics_after(int(saved["step"]))
+    return found
+
+
+class _ProbeOnce(TrainerCallback):
+    """Checks the restored model as soon as the checkpoint is loaded."""
+
+    def __init__(self, trainer: PreferenceTrainer, saved: dict[str, Any]) -> None:
+        self.trainer, self.saved = trainer, saved
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        check_probe(self.trainer, self.saved)
+
+
+def _evaluate(trainer: PreferenceTrainer) -> dict[str, float]:
+    return dict(trainer.evaluate())
+
+
+def _recorded_baseline(run: RunDirectory) -> dict[str, float]:
+    """The evaluation at step 0 of the run that is being resumed."""
+    found: dict[str, float] = {}
+    for line in run.metrics():
+        if line.get("step") == 0:
+            found |= {name: value for name, value in line.items() if name.startswith("eval_")}
+    return found
+
+
+def _write_records(
+    run: RunDirectory, recipe: Recipe, trainer: PreferenceTrainer, prepared: Mapping[str, Prepared], plan: dict[str, Any]
+) -> None:
+    write_text(run.path / RECIPE, recipe.resolved())
+    write_json(run.path / DATA_REPORT, {name: p.audit.to_json() for name, p in prepared.items()})
+    write_json(
+        run.path / RECORD,
+        {
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": versions(),
+            "commit": source_commit(),
+            "device": str(trainer.args.device),
+            "processes": trainer.args.world_size,
+            "threads": torch.get_num_threads(),
+            "model": {"name_or_path": recipe.model.name_or_path, "fingerprint": fingerprint(trainer.model)},
+            "reference": trainer.reference.describe(),
+            "data": {name: p.audit.fingerprint for name, p in prepared.items()},
+            "plan": plan,
+        },
+    )
+
+
+def _save(parts: Parts, metrics: Mapping[str, float]) -> None:
+    """The final model on top of the run directory: whole in a folder beside it first, then moved."""
+    trainer, run = parts.trainer, parts.run
+    partial = run.path / ".final"
+    trainer.save_model(str(partial))
+    if not trainer.is_world_process_zero():
+        return
+    for file in sorted(partial.iterdir()):
+        file.replace(run.path / file.name)
+    partial.rmdir()
+    trainer.state.save_to_json(str(run.path / "trainer_state.json"))
+    card = model_card(
+        base_model=parts.recipe.model.name_or_path,
+        objective=parts.objective,
+        reference=trainer.reference.describe(),
+        rows=len(trainer.train_dataset),  # type: ignore[arg-type]
+        plan=parts.plan,
+        metrics=metrics,
+        adapter=parts.recipe.model.adapter is not None,
+    )
+    write_text(run.path / "README.md", card)
+
+
+__all__ = ["Parts", "TrainResult", "assemble", "reference_model", "train"]

@@ -1,0 +1,154 @@
+"""The policy: tokenizer, weights, dtype, adapter; dropout off."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from prefopt.demo import demo_model_path
+from prefopt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from prefopt.config.recipe import AdapterSection, ModelSection
+
+logger = logging.getLogger(__name__)
+
+
+def model_path(name_or_path: str) -> str:
+    """A hub id or folder as transformers takes it; `demo:NAME` becomes the folder inside the package."""
+    return str(demo_model_path(name_or_path)) if name_or_path.startswith("demo:") else name_or_path
+
+
+def load_tokenizer(name_or_path: str, *, revision: str | None = None, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """Raises: `ConfigError` when there is no tokenizer at that place."""
+    try:
+        return AutoTokenizer.from_pretrained(  # type: ignore[no-any-return]
+            model_path(name_or_path), revision=revision or "main", trust_remote_code=trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model.name_or_path: no tokenizer could be loaded from '{name_or_path}': {_first_line(error)}") from error
+
+
+def load_model(
+    name_or_path: str,
+    *,
+    revision: str | None = None,
+    dtype: str = "float32",
+    attn_implementation: str | None = None,
+    trust_remote_code: bool = False,
+) -> PreTrainedModel:
+    """A causal language model with every dropout at 0, weights from safetensors.
+
+    Raises: `ConfigError` when there is no such model, or no tensor of it can be used.
+    """
+    path = model_path(name_or_path)
+    try:
+        config = AutoConfig.from_pretrained(path, revision=revision or "main", trust_remote_code=trust_remote_code)
+        switch_off_dropout(config)
+        return AutoModelForCausalLM.from_pretrained(  # type: ignore[no-any-return]
+            path,
+            config=config,
+            revision=revision or "main",
+            dtype=getattr(torch, dtype),
+            attn_implementation=attn_implementation,
+            trust_remote_code=trust_remote_code,
+            use_safetensors=True,
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model.name_or_path: no model could be loaded from '{name_or_path}': {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def switch_off_dropout(config: Any) -> list[str]:
+    """Set every dropout rate of a model config to 0 and return the names of those that were not.
+
+    Policy and reference must agree before the first step, which dropout in training mode prevents.
+    """
+    changed = []
+    for section in [config, *(value for value in vars(config).values() if hasattr(value, "to_dict"))]:
+        for name, value in list(vars(section).items()):
+            if ("dropout" in name or "pdrop" in name) and isinstance(value, float) and value > 0:
+                setattr(section, name, 0.0)
+                changed.append(name)
+    if changed:
+        logger.info("dropout switched off in the model: %s", ", ".join(changed))
+    return changed
+
+
+def load_policy(section: ModelSection) -> nn.Module:
+    """The model that is trained: full weights, or with the adapter that the recipe asks for."""
+    model = load_model(
+        section.name_or_path,
+        revision=section.revision,
+        dtype=section.dtype,
+        attn_implementation=section.attn_implementation,
+        trust_remote_code=section.trust_remote_code,
+    )
+    return model if section.adapter is None else with_adapter(model, section.adapter)
+
+
+def with_adapter(model: PreTrainedModel, adapter: AdapterSection) -> nn.Module:
+    """New adapter, a started one to continue, or a started one merged in before a new one.
+
+    Raises: `ConfigError` when the starting adapter cannot be read or the target modules do not exist.
+    """
+    from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+
+    try:
+        if adapter.mode == "continue":
+            return PeftModel.from_pretrained(model, str(adapter.start), is_trainable=True)
+        if adapter.mode == "merge":
+            model = PeftModel.from_pretrained(model, str(adapter.start)).merge_and_unload()
+        config = LoraConfig(
+            task_type=TaskType.CAUSAL_LM,
+            r=adapter.r,
+            lora_alpha=adapter.alpha,
+            lora_dropout=adapter.dropout,
+            target_modules=adapter.target_modules,
+            modules_to_save=adapter.modules_to_save,
+            use_dora=adapter.kind == "dora",
+            use_rslora=adapter.kind == "rslora",
+        )
+        return get_peft_model(model, config)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model.adapter: {_first_line(error)}") from error
+
+
+def trainable(model: nn.Module) -> tuple[int, int]:
+    """Trainable and all parameters.
+
+    Raises: `ConfigError` when nothing is trainable.
+    """
+    some = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    everything = sum(p.numel() for p in model.parameters())
+    if some == 0:
+        raise ConfigError("no parameter is trainable: the adapter matches no module, or every weight is frozen.")
+    return some, everything
+
+
+def fingerprint(model: nn.Module) -> str:
+    """A hash of names, shapes, dtypes and up to 256 evenly spaced values of each tensor.
+
+    Tells models apart without reading every weight; it is no proof that two models are equal.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        flat = tensor.detach().reshape(-1)
+        picked = flat[:: max(1, flat.numel() // 256)][:256]
+        digest.update(picked.float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def is_local(name_or_path: str) -> bool:
+    """Whether the name is a folder on this machine."""
+    return Path(model_path(name_or_path)).is_dir()

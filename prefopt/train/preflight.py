@@ -1,0 +1,103 @@
+"""Before step 1: what cannot work is refused, and what is about to happen is written down."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from prefopt.errors import ConfigError, RunError
+from prefopt.scoring.heads import causal_model
+from prefopt.scoring.reference import ModelReference
+
+if TYPE_CHECKING:
+    from prefopt.data.sampler import Rows
+    from prefopt.train.trainer import PreferenceTrainer
+
+logger = logging.getLogger(__name__)
+
+
+def check_vocabulary(model: nn.Module, tokenizer: PreTrainedTokenizerBase, *, reference: nn.Module | None = None) -> None:
+    """The tokenizer's ids fit the policy's embedding, and the policy's vocabulary is the reference's.
+
+    Rows of an embedding beyond the tokenizer are padding and allowed.
+    Raises: `ConfigError` with both sizes.
+    """
+    rows = causal_model(model).get_input_embeddings().weight.shape[0]
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    if largest >= rows:
+        raise ConfigError(f"the tokenizer has ids up to {largest}, the model's embedding {rows} rows: they do not belong together.")
+    if reference is None:
+        return
+    theirs = causal_model(reference).get_input_embeddings().weight.shape[0]
+    if theirs != rows and largest >= min(theirs, rows):
+        raise ConfigError(f"the policy has {rows} token ids and the reference {theirs}: they do not share a vocabulary.")
+
+
+def check_reference_tokenizer(ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase) -> None:
+    """Policy and reference must mean the same by an id.
+
+    Raises: `ConfigError` with the first token that differs.
+    """
+    if ours.get_vocab() == theirs.get_vocab():
+        return
+    mine, other = ours.get_vocab(), theirs.get_vocab()
+    token = next(t for t in sorted({*mine, *other}) if mine.get(t) != other.get(t))
+    raise ConfigError(
+        f"the reference's tokenizer differs from the policy's: token {token!r} is {mine.get(token)} here and {other.get(token)} there."
+    )
+
+
+@torch.no_grad()
+def check_first_rows(trainer: PreferenceTrainer, *, same_reference: bool, rows: int = 4) -> dict[str, float]:
+    """Score a few rows as training will, in training mode.
+
+    Returns the largest difference between policy and reference per token, in nats, when they should be equal.
+    Raises: `RunError` when every log-probability is exactly 0, or policy and reference disagree.
+    """
+    dataset: Rows = trainer.train_dataset  # type: ignore[assignment]
+    batch = trainer._prepare_inputs(trainer.collator([{**dataset[i], "index": i} for i in range(min(rows, len(dataset)))]))
+    model = trainer.model
+    was = model.training
+    model.train()  # a dropout that is still active shows here
+    try:
+        policy = trainer.scorer(model, batch).logps
+    finally:
+        model.train(was)
+    scored = policy[batch["mask"]]
+    if len(scored) and not scored.any():
+        raise RunError(
+            "every log-probability of the first rows is exactly 0: the model is certain of every token. The tokenizer maps all words to "
+            "one id, or the vocabulary has one entry; nothing can be learned from that."
+        )
+    reference = trainer.reference(batch) if same_reference else None
+    if reference is None:
+        return {}
+    gap = float((policy - reference.logps).masked_fill(~batch["mask"], 0).abs().max())
+    tolerance = 0.1 if trainer.scorer.autocast is not None or next(model.parameters()).dtype != torch.float32 else 1e-3
+    if not gap <= tolerance:
+        raise RunError(
+            f"policy and reference should be equal before the first step, but differ by up to {gap:.4g} nats per token (allowed "
+            f"{tolerance:g}): dropout is active, or the reference is another model or runs in another precision."
+        )
+    return {"policy_equals_reference_to": gap}
+
+
+def plan_lines(plan: dict[str, Any]) -> list[str]:
+    """The effective plan as aligned lines."""
+    width = max(map(len, plan))
+    return [f"{name.ljust(width)}  {_plain(value)}" for name, value in plan.items()]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_plain(v)}" for k, v in value.items())
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def reference_model(trainer: PreferenceTrainer) -> nn.Module | None:
+    """The reference's own model, if it has one."""
+    return trainer.reference.model if isinstance(trainer.reference, ModelReference) else None

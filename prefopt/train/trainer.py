@@ -1,0 +1,304 @@
+"""`transformers.Trainer` with the arithmetic of preference optimization: exact means over rows, ranks and accumulation.
+
+Only public hooks are overridden, and no formula lives here: what a step computes is `prefopt.train.step`.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from accelerate.utils import gather_object
+from prefopt.data.collate import Collator
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_utils import EvalLoopOutput
+
+from prefopt.data.sampler import BatchSampler, PickedRows, PreferenceLoader, Rows
+from prefopt.errors import ConfigError, NonFiniteError, RunError
+from prefopt.losses import Loss, Objective
+from prefopt.runs import RunDirectory
+from prefopt.scores import Need
+from prefopt.scoring.heads import causal_model
+from prefopt.scoring.policy import Scorer
+from prefopt.scoring.reference import AdapterOffReference, ModelReference, NoReference, Reference, freeze
+from prefopt.train.guards import Guards
+from prefopt.train.metrics import MetricSums, means, row_metrics, wide
+from prefopt.train.model import trainable
+from prefopt.train.step import Step, describe_rows, preference_step, without_rows
+
+logger = logging.getLogger(__name__)
+
+_TOKENS, _SKIPPED = "tokens", "skipped"  # totals, not means
+
+RowEvaluation = Callable[["PreferenceTrainer", Rows, str], dict[str, float]]
+
+
+class PreferenceTrainer(Trainer):
+    """Train a causal language model on tokenized preference rows with any registered loss.
+
+    `objective` is a loss from `get_loss` or an `Objective`. `train_dataset` and `eval_dataset` (one, or several by name) hold rows
+    as `prefopt.data.prepare_rows` makes them. `reference` defaults to the model as it is now: its adapter switched off if it
+    has one, a frozen copy if not, and none when no loss needs one. `nonfinite` says what a NaN does: `stop` ends the run before
+    the optimizer moves, `skip` leaves the row out and counts it. `run` receives `metrics.jsonl`.
+
+    Raises: `ConfigError` for several visible devices in one process, or a model with nothing to train.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: TrainingArguments,
+        *,
+        objective: Objective | Loss,
+        train_dataset: Rows | None = None,
+        eval_dataset: Rows | Mapping[str, Rows] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        reference: Reference | None = None,
+        scorer: Scorer | None = None,
+        nonfinite: Literal["stop", "skip"] = "stop",
+        run: RunDirectory | None = None,
+        row_evaluation: RowEvaluation | None = None,
+        callbacks: Sequence[TrainerCallback] = (),
+    ) -> None:
+        refuse_data_parallel(args)
+        trainable(model)
+        args.logging_nan_inf_filter = False  # it would show a repaired number
+        self.objective = Objective.of(objective) if isinstance(objective, Loss) else objective
+        refuse_coupled(self.objective)
+        self.scorer = scorer or default_scorer(args)
+        if reference is None:  # before anything moves
+            reference = initial_reference(model, self.objective.needs, self.scorer)
+        self.reference = reference
+        self.nonfinite, self.run, self.row_evaluation = nonfinite, run, row_evaluation
+        self.sums: dict[str, MetricSums] = {"train": MetricSums(), "eval": MetricSums()}
+        self.tokens_seen = 0
+        self.skipped: list[str] = []
+        self._named_rows = train_dataset
+        self._last_log = time.monotonic()
+        pad = None if processing_class is None else processing_class.pad_token_id
+        self.collator = Collator(0 if pad is None else pad)
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=train_dataset,
+            eval_dataset=dict(eval_dataset) if isinstance(eval_dataset, Mapping) else eval_dataset,
+            processing_class=processing_class,
+            data_collator=self.collator,
+            callbacks=[*callbacks, Guards(self)],
+        )
+        self.loss_is_scaled_for_ga = True  # the sum below is already divided by every row of the optimizer step
+        if isinstance(self.reference, ModelReference):
+            self._place(self.reference.model)
+
+    def _place(self, model: nn.Module) -> None:
+        """Put a reference model where the policy is: sharded as the policy is, or simply on the device."""
+        if self.is_deepspeed_enabled:
+            from trl.models.utils import prepare_deepspeed
+
+            prepare_deepspeed(model, self.accelerator)
+        elif self.is_fsdp_enabled:
+            from trl.models.utils import prepare_fsdp
+
+            prepare_fsdp(model, self.accelerator)
+        else:
+            model.to(self.args.device)
+
+    # data
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """One global order of rows for any number of ranks; see `prefopt.data.sampler`."""
+        if self.train_dataset is None:
+            raise ConfigError("there are no rows to train on: pass train_dataset.")
+        sampler = BatchSampler(
+            len(self.train_dataset),
+            self._train_batch_size,
+            rank=self.args.process_index,
+            world=self.args.world_size,
+            seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
+            shuffle=self.args.train_sampling_strategy != "sequential",
+            drop_last=self.args.dataloader_drop_last,
+        )
+        return self._loader(self.train_dataset, sampler)
+
+    def get_eval_dataloader(self, eval_dataset: str | Rows | None = None) -> DataLoader[Any]:
+        """The rows of an evaluation set in order, shared out over ranks, none twice."""
+        rows = self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset or self.eval_dataset
+        if rows is None:
+            raise ConfigError("there are no rows to evaluate on: pass eval_dataset.")
+        world, rank = self.args.world_size, self.args.process_index
+        sampler = BatchSampler(len(rows), self.args.eval_batch_size, rank=rank, world=world, shuffle=False)
+        return self._loader(rows, sampler)
+
+    def _loader(self, rows: Rows, sampler: BatchSampler) -> DataLoader[Any]:
+        workers = self.args.dataloader_num_workers
+        return PreferenceLoader(
+            PickedRows(rows),
+            batch_sampler=sampler,
+            collate_fn=self.collator,
+            num_workers=workers,
+            pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
+            persistent_workers=self.args.dataloader_persistent_workers and workers > 0,
+            prefetch_factor=self.args.dataloader_prefetch_factor if workers > 0 else None,
+        )
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
+        """The micro-batches of one optimizer step, and how many rows they hold on all ranks."""
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        rows = sum(float(batch["weight"].sum()) for batch in batches)
+        return batches, self.sum_over_ranks(wide(torch.tensor(rows, device=device)))
+
+    def sum_over_ranks(self, value: Tensor) -> Tensor:
+        """The sum of a tensor over all ranks."""
+        if self.args.world_size == 1:
+            return value
+        return self.accelerator.reduce(value, reduction="sum")  # type: ignore[no-any-return]
+
+    # one step
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """This rank's share of the mean loss over the rows of the optimizer step, or of this batch in evaluation."""
+        before = len(self.skipped)
+        step, inputs = self.scored(model, inputs)
+        training = model.training
+        sums = self.sums["train" if training else "eval"]
+        if self.nonfinite == "skip":
+            sums.add_total(_SKIPPED, torch.tensor(len(self.skipped) - before), torch.ones(()))
+        if step is None:  # the backward pass must still run: other ranks wait for this one's gradients
+            return sum((p.sum() * 0 for p in model.parameters() if p.requires_grad), torch.zeros((), device=self.args.device))
+        weight = inputs["weight"]
+        metrics = row_metrics(step.out, step.scores)
+        if not training:
+            metrics["loss"] = step.out.losses
+        sums.add(metrics, weight)
+        sums.add_total(_TOKENS, (inputs["attention_mask"].sum((1, 2)) * weight).sum(), torch.ones_like(weight[0]))
+        rows = weight.sum() if num_items_in_batch is None else num_items_in_batch / self.args.world_size
+        loss = (step.out.losses * weight).sum() / rows
+        loss = loss.to(torch.float32) if loss.dtype == torch.float64 else loss
+        return (loss, step) if return_outputs else loss
+
+    def scored(self, model: nn.Module, inputs: dict[str, Tensor]) -> tuple[Step | None, dict[str, Tensor]]:
+        """Score a batch. A row that is not finite stops the run, or is left out; None when no row is left.
+
+        Raises: `RunError` that names the rows.
+        """
+        try:
+            return preference_step(model, inputs, self.objective, scorer=self.scorer, reference=self.reference), inputs
+        except NonFiniteError as error:
+            self._refuse_or_name(model, inputs, error)
+            rest = without_rows(inputs, error.rows)
+        return self.scored(model, rest) if len(rest["ids"]) else (None, rest)
+
+    def _refuse_or_name(self, model: nn.Module, inputs: dict[str, Tensor], error: NonFiniteError) -> None:
+        names = describe_rows(inputs, error.rows, self.row_name)
+        where = "training" if model.training else "evaluation"
+        text = f"{where}, step {self.state.global_step + 1}: {error} Rows: {names}."
+        broken = next((n for n, p in causal_model(model).named_parameters() if not torch.isfinite(p).all()), None)
+        if broken is not None:
+            raise RunError(f"{text} The weights themselves are not finite, first '{broken}'; no row can be scored.") from None
+        if self.nonfinite == "stop":
+            raise RunError(f"{text} The optimizer has not moved. `safety.nonfinite: skip` leaves such rows out.") from None
+        logger.warning("%s Left out.", text)
+        self.skipped.extend(self.row_name(int(inputs["ids"][row])) for row in error.rows)
+
+    def row_name(self, index: int) -> str:
+        """The id of a row of the set in use by its number, for messages."""
+        try:
+            return str(self._named_rows[index]["id"])  # type: ignore[index]
+        except (KeyError, IndexError, TypeError):
+            return f"number {index}"
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[None, None, None]:
+        """Adds the batch to the evaluation's sums. Nothing is returned: means of batch means are not means."""
+        with torch.no_grad(), self.compute_loss_context_manager():
+            self.compute_loss(model, self._prepare_inputs(inputs))
+        return None, None, None
+
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
+        """Evaluation whose numbers do not depend on batch size or rank count."""
+        self.sums["eval"] = MetricSums()
+        rows = (args[0] if args else kwargs["dataloader"]).dataset.rows
+        self._named_rows = rows
+        try:
+            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        finally:
+            self._named_rows = self.train_dataset
+        found = self._drained("eval")[0]
+        if self.row_evaluation is not None:
+            found |= self.row_evaluation(self, rows, metric_key_prefix)
+        assert output.metrics is not None
+        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in found.items()})
+        return output
+
+    # records
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the metrics of every row since the last time, and write the line to `metrics.jsonl`."""
+        if "loss" in logs:
+            logs |= self._training_metrics()
+        super().log(logs, start_time)
+        if self.run is not None and self.is_world_process_zero():
+            self.run.append_metrics({"step": self.state.global_step, **logs})
+
+    def _training_metrics(self) -> dict[str, float]:
+        found, tokens = self._drained("train")
+        now = time.monotonic()
+        seconds, self._last_log = max(now - self._last_log, 1e-9), now
+        self.tokens_seen += tokens
+        return {**found, "num_tokens": self.tokens_seen, "tokens_per_second": round(tokens / seconds, 1)}
+
+    def _drained(self, which: Literal["train", "eval"]) -> tuple[dict[str, float], int]:
+        names = None
+        if self.nonfinite == "skip" and self.args.world_size > 1:  # a rank whose rows were all left out knows no names
+            names = sorted(set(gather_object(self.sums[which].names)))
+        sums = self.sums[which].drain(self.sum_over_ranks, names=names, device=self.args.device)
+        tokens, _ = sums.pop(_TOKENS, (0.0, 0.0))
+        skipped, _ = sums.pop(_SKIPPED, (0.0, 0.0))
+        return means(sums) | ({"skipped_rows": skipped} if skipped else {}), int(tokens)
+
+
+def refuse_data_parallel(args: TrainingArguments) -> None:
+    """Raises: `ConfigError` when one process sees several devices, which Trainer would answer with DataParallel."""
+    if args.n_gpu > 1:
+        raise ConfigError(
+            f"{args.n_gpu} devices are visible to one process. Start one process per device, "
+            f"`accelerate launch --num_processes {args.n_gpu} -m prefopt train RECIPE`, or show it one with CUDA_VISIBLE_DEVICES=0."
+        )
+
+
+def refuse_coupled(objective: Objective) -> None:
+    """Raises: `ConfigError` for a loss that looks at the whole batch, which this trainer does not show it yet."""
+    coupled = [loss.name for loss in objective.losses if loss.spec.coupled]
+    if coupled:
+        raise ConfigError(f"loss '{coupled[0]}' looks at the whole batch; training with such a loss is not available yet.")
+
+
+def default_scorer(args: TrainingArguments, backend: Literal["auto", "chunked", "plain"] = "auto") -> Scorer:
+    """A scorer that computes in the precision the training arguments ask for."""
+    return Scorer(backend=backend, autocast=torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None)
+
+
+def initial_reference(model: nn.Module, needs: frozenset[Need], scorer: Scorer) -> Reference:
+    """The model as it stands: nothing if no loss needs it, its adapter switched off, or a frozen copy."""
+    if Need.REFERENCE not in needs:
+        return NoReference()
+    if hasattr(model, "disable_adapter"):
+        return AdapterOffReference(model, scorer)
+    return ModelReference(freeze(copy.deepcopy(model)), scorer)
