@@ -1,0 +1,86 @@
+# `make help` lists the targets. Each may be run again at any time; each makes what it needs, the environment included.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= 2
+SOURCES := prefopt data_tools tests recipes
+
+# tests and recipes compute with small numbers: more threads only get in each other's way
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test test-slow test-ranks check style types layers format regenerate schema tiny-math bench \
+	wheel clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY)  ## create .venv and install the package with what development needs
+
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "make: there is no '$(PYTHON)' here. Install Python 3.11 or later, or say which: make setup PYTHON=/path/to/python"; \
+		exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "make: prefopt needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) --version 2>&1)."; \
+		echo "      Say which to use: make setup PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { \
+		rm -rf $(VENV); \
+		echo "make: $(PYTHON) cannot create environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+quickstart: setup  ## train the small demonstration model on a CPU, then look at runs/
+	$(BIN)/prefopt train recipes/quickstart.yaml --overwrite
+
+test: setup  ## fast tests, those with two processes included
+	$(BIN)/pytest -n $(WORKERS) -m "not slow and not gpu"
+
+test-slow: setup  ## tests that take minutes
+	$(BIN)/pytest -m "slow and not gpu"
+
+test-ranks: setup  ## only tests that start two processes
+	$(BIN)/pytest -m "ranks and not slow and not gpu"
+
+check: style types layers test  ## everything a change must pass
+
+style: setup  ## format and lint, nothing is changed
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+
+types: setup  ## static types
+	$(BIN)/mypy
+
+layers: setup  ## imports point down only
+	$(BIN)/pytest -q tests/test_layers.py tests/test_imports.py
+
+format: setup  ## format and mend what lint can mend
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+regenerate: setup  ## generated files: the table of losses, the list of training arguments
+	$(BIN)/python -m prefopt.config.generate
+	$(BIN)/prefopt losses --markdown --into recipes/README.md
+
+schema: setup  ## the JSON schema of recipes, for editors
+	@mkdir -p build
+	$(BIN)/prefopt schema > build/recipe.schema.json
+	@echo build/recipe.schema.json
+
+tiny-math: setup  ## build the demonstration model and its pairs again
+	$(BIN)/python recipes/demo/build.py
+
+bench: setup  ## every script of benchmarks/
+	@set -e; found=; for script in benchmarks/*.py; do \
+		test -e "$$script" || continue; found=yes; echo "== $$script"; $(BIN)/python "$$script"; done; \
+	test -n "$$found" || echo "There is nothing to run in benchmarks/."
+
+wheel: setup  ## the distribution, in dist/
+	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
+
+clean:  ## remove what checks and builds leave behind; keeps .venv and runs/
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find prefopt data_tools tests recipes -name __pycache__ -type d -prune -exec rm -rf {} +
