@@ -1,0 +1,271 @@
+"""Rules that span settings: what does not fit together, has no effect, or is not available yet.
+
+A rule names the parts of a recipe it looks at as its parameters; it is asked when all of them could be read.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prefopt.config.data_rules import DATA_RULES
+from prefopt.config.paths import short
+from prefopt.config.sections import DataSection, EvaluationSection, ModelSection, ReferenceSection
+from prefopt.config.training import unused_arguments, value_of
+from prefopt.config.written import Written
+from prefopt.demo import demo_model_path, is_demo
+from prefopt.errors import ConfigError, Problem
+from prefopt.losses import Objective
+from prefopt.params import KeyPath, shown
+from prefopt.scores import Need
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """A setting that this version accepts only at some values. Whoever makes it work deletes its line."""
+
+    path: str
+    accepted: tuple[Any, ...]
+    what: str
+
+
+NOT_YET = (
+    NotYet("reference.cache", ("auto", "off"), "a cache of reference log-probabilities"),
+    NotYet("reference.sync", (), "a reference that moves during training"),
+    NotYet("model.quantization", (), "training over quantized weights"),
+    NotYet("scoring.layout", ("auto", "separate"), "one row for all responses of a prompt"),
+    NotYet("scoring.backend", ("auto", "chunked", "plain"), "TRL's fused head"),
+    NotYet("scoring.tokens_per_batch", (), "cutting batches by tokens"),
+    NotYet("scoring.coupling", ("micro",), "a window of the whole optimizer step"),
+    NotYet("safety.alarms", ([],), "alarms"),
+    NotYet("diagnostics", ({},), "probing during training"),
+    NotYet("loss.modify", ([],), "composing a loss with a weighting"),
+)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The parts of a recipe that could be read; None for one that could not."""
+
+    written: Written
+    model: ModelSection | None = None
+    reference: ReferenceSection | None = None
+    data: DataSection | None = None
+    objective: Objective | None = None
+    evaluation: EvaluationSection | None = None
+    training: dict[str, Any] | None = None
+
+
+@dataclass
+class Findings:
+    """What the rules found. A warning is a problem that does not stop anything."""
+
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+
+def check_draft(draft: Draft) -> Findings:
+    """Ask every rule that has what it looks at."""
+    return Findings(problems=list(_ask(RULES, draft)), warnings=list(_ask(WARNINGS, draft)))
+
+
+def _ask(rules: Iterable[Rule], draft: Draft) -> Iterator[Problem]:
+    for rule in rules:
+        parts = {name: getattr(draft, name) for name in inspect.signature(rule).parameters}
+        if all(part is not None for part in parts.values()):
+            yield from rule(**parts)
+
+
+Rule = Callable[..., Iterable[Problem]]
+
+
+def not_yet(written: Written) -> Iterator[Problem]:
+    for entry in NOT_YET:
+        section, _, name = entry.path.partition(".")
+        for path in _instances(written, section, name):
+            value = written.get(*path)
+            if value is None or value in entry.accepted:
+                continue
+            instead = [shown(value).strip("'") for value in entry.accepted if isinstance(value, str)]
+            choices = f" This version has {' and '.join(instead)}." if instead else " Leave it out."
+            yield Problem(f"{entry.path}: {entry.what} is not available yet.{choices}", path)
+
+
+def _instances(written: Written, section: str, name: str) -> list[KeyPath]:
+    """Paths of `section.name`, one for each loss where losses are a list."""
+    losses = written.get("loss")
+    if section == "loss" and isinstance(losses, list):
+        return [("loss", number, name) for number in range(len(losses))]
+    return [(section, name) if name else (section,)]
+
+
+def reference_fits_loss(written: Written, reference: ReferenceSection, objective: Objective) -> Iterator[Problem]:
+    needed = Need.REFERENCE in objective.needs
+    if needed and reference.source == "none":
+        text = (
+            f"loss '{objective.name}' compares with a reference, and reference.source is none. Leave the section out to"
+        )
+        yield Problem(f"{text} compare with the model as it starts.", ("reference", "source"))
+    if not needed and reference.source != "none" and written.get("reference"):
+        text = f"loss '{objective.name}' reads no reference, so this section has no effect. Leave it out, or write"
+        yield Problem(f"reference: {text} `source: none`.", ("reference",))
+
+
+def reference_is_named(written: Written, reference: ReferenceSection) -> Iterator[Problem]:
+    if reference.source == "model" and reference.name_or_path is None:
+        yield Problem(
+            "reference.source is model, and reference.name_or_path does not say which.", ("reference", "source")
+        )
+    for name in ("name_or_path", "revision"):
+        if reference.source != "model" and written.has("reference", name):
+            text = f"reference.{name} is read only with `source: model`; the source is {reference.source}."
+            yield Problem(text, ("reference", name))
+
+
+def model_can_be_found(model: ModelSection) -> Iterator[Problem]:
+    yield from _model_folder(model.name_or_path, ("model", "name_or_path"))
+    start = model.adapter.start if model.adapter else None
+    if start is not None and Path(start).is_absolute() and not (Path(start) / "adapter_config.json").is_file():
+        yield Problem(
+            f"model.adapter.start: {short(start)} holds no adapter_config.json.", ("model", "adapter", "start")
+        )
+
+
+def reference_can_be_found(reference: ReferenceSection) -> Iterator[Problem]:
+    if reference.name_or_path is not None:
+        yield from _model_folder(reference.name_or_path, ("reference", "name_or_path"))
+
+
+def _model_folder(name: str, path: KeyPath) -> Iterator[Problem]:
+    dotted = ".".join(map(str, path))
+    if is_demo(name):
+        try:
+            demo_model_path(name)
+        except ConfigError as error:
+            yield Problem(f"{dotted}: {error}", path)
+    elif Path(name).is_absolute():
+        folder = Path(name)
+        if not folder.is_dir():
+            yield Problem(f"{dotted}: there is no folder {short(folder)}.", path)
+        elif (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+            text = "holds an adapter, not a model: name its base, and write model.adapter: {mode: continue, start: ...}"
+            yield Problem(f"{dotted}: {short(folder)} {text}.", path)
+        elif not (folder / "config.json").is_file():
+            yield Problem(f"{dotted}: {short(folder)} holds no config.json.", path)
+
+
+def adapter_settings_are_used(written: Written, model: ModelSection) -> Iterator[Problem]:
+    adapter = model.adapter
+    if adapter is None:
+        return
+    if adapter.mode == "new" and adapter.start is not None:
+        text = "model.adapter.start is read with `mode: continue` or `mode: merge`; the mode is new."
+        yield Problem(text, ("model", "adapter", "start"))
+    if adapter.mode != "new" and adapter.start is None:
+        text = f"model.adapter.mode is {adapter.mode}, and model.adapter.start does not say which adapter."
+        yield Problem(text, ("model", "adapter", "mode"))
+    if adapter.mode == "continue":
+        for name in ("kind", "r", "alpha", "dropout", "target_modules", "modules_to_save"):
+            if written.has("model", "adapter", name):
+                text = f"model.adapter.{name} has no effect with `mode: continue`: the adapter keeps the shape it has."
+                yield Problem(text, ("model", "adapter", name))
+
+
+def precision_fits(written: Written, model: ModelSection, training: dict[str, Any]) -> Iterator[Problem]:
+    if training.get("fp16") and training.get("bf16"):
+        yield Problem("training.fp16 and training.bf16 exclude each other.", ("training", "fp16"))
+    elif training.get("fp16") and model.dtype == "float16" and model.adapter is None:
+        text = "training.fp16 scales gradients and needs weights stored in float32; model.dtype is float16."
+        yield Problem(text, ("training", "fp16"))
+
+
+def output_folder(written: Written, training: dict[str, Any]) -> Iterator[Problem]:
+    folder = training.get("output_dir")
+    if not written.has("training", "output_dir"):
+        yield Problem("training.output_dir is required and not given.", ("training",))
+    elif folder == "":
+        yield Problem("training.output_dir must be given, not empty.", ("training", "output_dir"))
+    elif folder and Path(folder).exists() and not Path(folder).is_dir():
+        yield Problem(f"training.output_dir: {short(folder)} is a file.", ("training", "output_dir"))
+
+
+def training_arguments_are_used(written: Written, training: dict[str, Any]) -> Iterator[Problem]:
+    """Only what one hand wrote: an override may leave a setting of the recipe without effect."""
+    causes = {"eval_delay": "eval_strategy", "save_total_limit": "save_strategy", "num_train_epochs": "max_steps"}
+    causes |= {f"{what}_steps": f"{what}_strategy" for what in ("eval", "save", "logging")}
+    for name, why in unused_arguments(training).items():
+        cause = ("training", causes.get(name, "load_best_model_at_end"))
+        if not written.has(*cause) or written.together(("training", name), cause):
+            yield Problem(f"training.{name} has no effect: {why}.", ("training", name))
+
+
+def evaluation_has_data(written: Written, data: DataSection, training: dict[str, Any]) -> Iterator[Problem]:
+    if data.eval:
+        return
+    if value_of(training, "eval_strategy") != "no":
+        text = f"training.eval_strategy is {training['eval_strategy']}, and data.eval names no set."
+        yield Problem(text, ("training", "eval_strategy"))
+    if written.has("evaluation", "generate"):
+        yield Problem("evaluation.generate needs a set under data.eval, and there is none.", ("evaluation", "generate"))
+
+
+def best_model_can_be_kept(training: dict[str, Any]) -> Iterator[Problem]:
+    evaluate, save = value_of(training, "eval_strategy"), value_of(training, "save_strategy")
+    if save == "best" and evaluate == "no":
+        yield Problem(
+            "training.save_strategy is best, and training.eval_strategy is no.", ("training", "save_strategy")
+        )
+    if save == "best" and not training.get("metric_for_best_model"):
+        text = "training.save_strategy is best, and training.metric_for_best_model does not say by what."
+        yield Problem(text, ("training", "save_strategy"))
+    if not training.get("load_best_model_at_end"):
+        return
+    path = ("training", "load_best_model_at_end")
+    if evaluate == "no":
+        yield Problem("training.load_best_model_at_end needs evaluations, and training.eval_strategy is no.", path)
+    elif save not in {evaluate, "best"}:
+        text = f"needs equal strategies; training.save_strategy is {save}, training.eval_strategy {evaluate}."
+        yield Problem(f"training.load_best_model_at_end {text}", path)
+    elif save == evaluate == "steps":
+        saves = value_of(training, "save_steps")
+        evals = training.get("eval_steps") or value_of(training, "logging_steps")
+        if saves >= 1 and evals >= 1 and saves % evals:
+            text = (
+                f"needs an evaluation wherever it saves: save_steps {saves:g} is no multiple of eval_steps {evals:g}."
+            )
+            yield Problem(f"training.load_best_model_at_end {text}", path)
+
+
+def stored_in_half(model: ModelSection) -> Iterator[Problem]:
+    if model.dtype != "float32" and model.adapter is None:
+        text = (
+            f"model.dtype is {model.dtype} and all weights are trained: at the learning rates of preference tuning it"
+        )
+        yield Problem(f"{text} swallows most updates. Use float32, and training.bf16 for speed.", ("model", "dtype"))
+
+
+def coupled_alone(objective: Objective, training: dict[str, Any]) -> Iterator[Problem]:
+    coupled = [loss.name for loss in objective.losses if loss.spec.coupled]
+    if coupled and value_of(training, "per_device_train_batch_size") == 1:
+        text = f"loss '{coupled[0]}' looks at the whole batch; with one prompt per device and one device it treats each"
+        yield Problem(f"{text} prompt alone.", ("training", "per_device_train_batch_size"))
+
+
+RULES: tuple[Rule, ...] = (
+    not_yet,
+    model_can_be_found,
+    adapter_settings_are_used,
+    precision_fits,
+    reference_fits_loss,
+    reference_is_named,
+    reference_can_be_found,
+    *DATA_RULES,
+    evaluation_has_data,
+    output_folder,
+    training_arguments_are_used,
+    best_model_can_be_kept,
+)
+WARNINGS: tuple[Rule, ...] = (stored_in_half, coupled_alone)

@@ -1,0 +1,199 @@
+"""Whether the data can be what the loss reads: files that exist, columns that are there, how many responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from prefopt.config.paths import short
+from prefopt.config.peek import Peek, peek
+from prefopt.config.sections import DataSection, EvaluationSection, SourceSection
+from prefopt.config.written import Written
+from prefopt.data.options import check_columns
+from prefopt.data.rows import ALIASES, KEPT_COLUMNS, READ_COLUMNS
+from prefopt.errors import DataError, Problem, did_you_mean
+from prefopt.losses import Objective, loss_names, loss_spec
+from prefopt.params import KeyPath
+from prefopt.scores import Need
+
+_COLUMNS = (*READ_COLUMNS, *KEPT_COLUMNS)
+_BOTH_SIDES = {
+    Need.STEPS: ("step labels", "chosen_steps", "rejected_steps"),
+    Need.STEP_REWARDS: ("step rewards", "chosen_step_rewards", "rejected_step_rewards"),
+    Need.TOKEN_SCORES: ("token scores", "chosen_token_scores", "rejected_token_scores"),
+    Need.DIFF: ("difference masks", "diff_spans_chosen", "diff_spans_rejected"),
+    Need.EXTERNAL: ("scores of a reward model", "score_chosen", "score_rejected"),
+    Need.DEVIATION: ("deviation weights", "chosen_deviation", "rejected_deviation"),
+    Need.LABELS: ("desirable/undesirable labels", "label"),
+}
+
+
+def sources(data: DataSection) -> Iterator[tuple[KeyPath, SourceSection]]:
+    """Every source with its place, training first."""
+    yield from ((("data", "train", number), source) for number, source in enumerate(data.train))
+    yield from ((("data", "eval", name), source) for name, source in data.eval.items())
+
+
+@cache
+def _peek(path: str, modified: float) -> Peek | DataError | None:
+    try:
+        return peek(Path(path), short(path))
+    except DataError as error:
+        return error
+
+
+def _first_records(source: SourceSection) -> Peek | DataError | None:
+    """The first records as they are, what is wrong with the file, or None when nothing can be said."""
+    path = Path(source.path)
+    return _peek(source.path, path.stat().st_mtime) if path.is_absolute() and path.is_file() else None
+
+
+def _seen(source: SourceSection) -> Peek | None:
+    """The first records under our names."""
+    records = _first_records(source)
+    aliases = {ours: theirs for theirs, ours in ALIASES.items()}
+    return records.renamed({**aliases, **source.columns}) if isinstance(records, Peek) else None
+
+
+def sources_exist(data: DataSection) -> Iterator[Problem]:
+    for where, source in sources(data):
+        path, name = Path(source.path), ".".join(map(str, where[:2] if where[1] == "train" else where))
+        if not path.is_absolute():
+            if source.split is None:
+                text = f"{name}: '{source.path}' is no file here; if it is a hub data set, say which `split`."
+                yield Problem(text, (*where, "path"))
+        elif not path.exists():
+            known = [item.name for item in path.parent.iterdir()] if path.parent.is_dir() else []
+            text = f"{name}: there is no file {short(path)}.{did_you_mean(path.name, known)}"
+            yield Problem(text, (*where, "path"))
+        elif path.is_file():
+            yield from _only_of_hubs(source, where, name)
+            records = _first_records(source)
+            if isinstance(records, DataError):
+                yield Problem(f"{name}: {records}", (*where, "path"))
+
+
+def _only_of_hubs(source: SourceSection, where: KeyPath, name: str) -> Iterator[Problem]:
+    for option in ("split", "name", "revision"):
+        if getattr(source, option) is not None:
+            text = f"{name}: {option} is read for hub data sets only; {short(source.path)} is a file."
+            yield Problem(text, (*where, option))
+
+
+def column_maps_fit(data: DataSection) -> Iterator[Problem]:
+    for where, source in sources(data):
+        for text in check_columns(source.columns, _COLUMNS):
+            yield Problem(f"data.{where[1]}: {text}", (*where, "columns"))
+        records = _first_records(source)
+        if not isinstance(records, Peek):
+            continue
+        names = {key for record in records.records for key in record}
+        for ours, theirs in source.columns.items():
+            if theirs not in names:
+                text = f"{short(source.path)} has no column '{theirs}'.{did_you_mean(theirs, names)}"
+                place = (*where, "columns", ours)
+                yield Problem(f"data.{where[1]}: columns: {text} Columns: {', '.join(sorted(names))}.", place)
+
+
+def columns_fit_loss(data: DataSection, objective: Objective) -> Iterator[Problem]:
+    for where, source in sources(data):
+        seen = _seen(source)
+        file = short(source.path)
+        text = (_wrong_form(seen, objective, file) or _missing_need(seen, objective, file)) if seen else ""
+        if text:
+            yield Problem(f"loss '{objective.name}' {text}", (*where, "path"))
+
+
+def _wrong_form(seen: Peek, objective: Objective, file: str) -> str:
+    has = seen.columns
+    known = f"its columns are {', '.join(sorted(has))}. `columns: {{ours: theirs}}` renames."
+    if has >= {"responses", "rewards"}:
+        return ""
+    if objective.responses == "single":
+        found = has & {"completion", "chosen"}
+        return "" if found else f"reads one response, but {file} has neither completion nor chosen; {known}"
+    if has >= {"chosen", "rejected"}:
+        return ""
+    if has >= {"completion", "label"}:
+        unpaired = ", ".join(name for name in loss_names() if loss_spec(name).responses == "single")
+        return f"compares responses, but {file} holds single completions. Losses for those: {unpaired}."
+    return f"compares responses, but {file} lacks {' and '.join(sorted({'chosen', 'rejected'} - has))}; {known}"
+
+
+def _missing_need(seen: Peek, objective: Objective, file: str) -> str:
+    for need, (words, *columns) in _BOTH_SIDES.items():
+        if need in objective.needs and not seen.columns >= set(columns):
+            return f"needs {words}, but {file} has none (columns {' and '.join(columns)})."
+    return ""
+
+
+def negatives_fit_loss(data: DataSection, objective: Objective) -> Iterator[Problem]:
+    if objective.responses != "pair" or data.negatives == "expand":
+        return
+    for where, source in sources(data):
+        seen = _seen(source)
+        most = max((_rejected(record) for record in seen.records), default=0) if seen else 0
+        if most > 1:
+            text = f"compares pairs, but {short(source.path)} has {most} rejected responses in a row."
+            hint = "`data.negatives: expand` makes a pair of each."
+            yield Problem(f"loss '{objective.name}' {text} {hint}", (*where, "path"))
+
+
+def _rejected(record: Any) -> int:
+    """How many rejected responses a record has; a list of messages is one."""
+    rejected = record.get("rejected")
+    if isinstance(rejected, list):
+        return 1 if any(isinstance(item, dict) for item in rejected) else len(rejected)
+    rewards = record.get("rewards")
+    return sum(reward < max(rewards) for reward in rewards) if _numbers(rewards) else 1
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, int | float) for item in value)
+
+
+def answers_for_generation(data: DataSection, evaluation: EvaluationSection) -> Iterator[Problem]:
+    if evaluation.generate is None or not data.eval:
+        return
+    peeks = [_seen(source) for source in data.eval.values()]
+    if all(seen is not None and "answer" not in seen.columns for seen in peeks):
+        text = "evaluation.generate compares with the column answer, and no set under data.eval has one."
+        yield Problem(text, ("evaluation", "generate"))
+
+
+def data_settings_are_used(written: Written, data: DataSection) -> Iterator[Problem]:
+    if data.eos_on_cut and data.truncate != "response":
+        text = f"data.eos_on_cut has no effect: data.truncate is {data.truncate}, so no response is cut."
+        yield Problem(text, ("data", "eos_on_cut"))
+    if data.chat_template is not None and data.template == "never":
+        yield Problem("data.chat_template has no effect: data.template is never.", ("data", "chat_template"))
+    if data.max_length is None and written.has("data", "truncate"):
+        yield Problem("data.truncate has no effect: data.max_length is null.", ("data", "truncate"))
+    for where, source in sources(data):
+        if source.weight != 1.0 and (where[1] == "eval" or len(data.train) == 1):
+            text = f"data.{where[1]}: weight has no effect; it shares out training among several sources."
+            yield Problem(text, (*where, "weight"))
+
+
+def template_is_readable(data: DataSection) -> Iterator[Problem]:
+    template = data.chat_template
+    path = ("data", "chat_template")
+    if template is None or "{" in template or "\n" in template:
+        return
+    if not Path(template).is_absolute():
+        yield Problem("data.chat_template is neither the path of a file nor a template with {{ ... }}.", path)
+    elif not Path(template).is_file():
+        yield Problem(f"data.chat_template: there is no file {short(template)}.", path)
+
+
+DATA_RULES: tuple[Callable[..., Iterable[Problem]], ...] = (
+    sources_exist,
+    column_maps_fit,
+    columns_fit_loss,
+    negatives_fit_loss,
+    answers_for_generation,
+    data_settings_are_used,
+    template_is_readable,
+)
