@@ -11,14 +11,14 @@ from prefopt.config.paths import short
 from prefopt.config.peek import Peek, peek
 from prefopt.config.sections import DataSection, EvaluationSection, SourceSection
 from prefopt.config.written import Written
-from prefopt.data.options import check_columns
+from prefopt.data.readers import TEXT_FORMATS
 from prefopt.data.rows import ALIASES, KEPT_COLUMNS, READ_COLUMNS
 from prefopt.errors import DataError, Problem, did_you_mean
 from prefopt.losses import Objective, loss_names, loss_spec
 from prefopt.params import KeyPath
 from prefopt.scores import Need
 
-_COLUMNS = (*READ_COLUMNS, *KEPT_COLUMNS)
+_COLUMNS = (*READ_COLUMNS, *KEPT_COLUMNS, *ALIASES)
 _BOTH_SIDES = {
     Need.STEPS: ("step labels", "chosen_steps", "rejected_steps"),
     Need.STEP_REWARDS: ("step rewards", "chosen_step_rewards", "rejected_step_rewards"),
@@ -39,7 +39,7 @@ def sources(data: DataSection) -> Iterator[tuple[KeyPath, SourceSection]]:
 @cache
 def _peek(path: str, modified: float) -> Peek | DataError | None:
     try:
-        return peek(Path(path), short(path))
+        return peek(Path(path))
     except DataError as error:
         return error
 
@@ -53,8 +53,7 @@ def _first_records(source: SourceSection) -> Peek | DataError | None:
 def _seen(source: SourceSection) -> Peek | None:
     """The first records under our names."""
     records = _first_records(source)
-    aliases = {ours: theirs for theirs, ours in ALIASES.items()}
-    return records.renamed({**aliases, **source.columns}) if isinstance(records, Peek) else None
+    return records.renamed(source.columns) if isinstance(records, Peek) else None
 
 
 def sources_exist(data: DataSection) -> Iterator[Problem]:
@@ -64,37 +63,45 @@ def sources_exist(data: DataSection) -> Iterator[Problem]:
             if source.split is None:
                 text = f"{name}: '{source.path}' is no file here; if it is a hub data set, say which `split`."
                 yield Problem(text, (*where, "path"))
-        elif not path.exists():
+        elif path.is_file():
+            for text in _wrong_file(source, path):
+                yield Problem(f"{name}: {text}", (*where, "path"))
+        elif not path.exists() and not _matches(path):
             known = [item.name for item in path.parent.iterdir()] if path.parent.is_dir() else []
             text = f"{name}: there is no file {short(path)}.{did_you_mean(path.name, known)}"
             yield Problem(text, (*where, "path"))
-        elif path.is_file():
-            yield from _only_of_hubs(source, where, name)
-            records = _first_records(source)
-            if isinstance(records, DataError):
-                yield Problem(f"{name}: {records}", (*where, "path"))
 
 
-def _only_of_hubs(source: SourceSection, where: KeyPath, name: str) -> Iterator[Problem]:
-    for option in ("split", "name", "revision"):
+def _matches(path: Path) -> bool:
+    """Parquet files may be named by a pattern."""
+    return path.suffix == ".parquet" and "*" in path.name and any(path.parent.glob(path.name))
+
+
+def _wrong_file(source: SourceSection, path: Path) -> Iterator[str]:
+    if path.suffix not in (*TEXT_FORMATS, ".parquet"):
+        yield f"{short(path)} cannot be read; a file must end in {', '.join(TEXT_FORMATS)} or .parquet."
+    for option in ("name", "revision") if path.suffix == ".parquet" else ("split", "name", "revision"):
         if getattr(source, option) is not None:
-            text = f"{name}: {option} is read for hub data sets only; {short(source.path)} is a file."
-            yield Problem(text, (*where, option))
+            yield f"{option} is read for data sets only; {short(path)} is a file."
+    records = _first_records(source)
+    if isinstance(records, DataError):
+        yield str(records)
 
 
 def column_maps_fit(data: DataSection) -> Iterator[Problem]:
     for where, source in sources(data):
-        for text in check_columns(source.columns, _COLUMNS):
-            yield Problem(f"data.{where[1]}: {text}", (*where, "columns"))
         records = _first_records(source)
-        if not isinstance(records, Peek):
-            continue
-        names = {key for record in records.records for key in record}
+        names = {key for record in records.records for key in record} if isinstance(records, Peek) else None
         for ours, theirs in source.columns.items():
-            if theirs not in names:
+            text = ""
+            if ours not in _COLUMNS:
+                text = f"'{ours}' is not a column of a record.{did_you_mean(ours, _COLUMNS)}"
+                text += f" Columns: {', '.join(_COLUMNS)}."
+            elif names is not None and theirs not in names:
                 text = f"{short(source.path)} has no column '{theirs}'.{did_you_mean(theirs, names)}"
-                place = (*where, "columns", ours)
-                yield Problem(f"data.{where[1]}: columns: {text} Columns: {', '.join(sorted(names))}.", place)
+                text += f" Columns: {', '.join(sorted(names))}."
+            if text:
+                yield Problem(f"data.{where[1]}: columns: {text}", (*where, "columns", ours))
 
 
 def columns_fit_loss(data: DataSection, objective: Objective) -> Iterator[Problem]:
@@ -171,10 +178,6 @@ def data_settings_are_used(written: Written, data: DataSection) -> Iterator[Prob
         yield Problem("data.chat_template has no effect: data.template is never.", ("data", "chat_template"))
     if data.max_length is None and written.has("data", "truncate"):
         yield Problem("data.truncate has no effect: data.max_length is null.", ("data", "truncate"))
-    for where, source in sources(data):
-        if source.weight != 1.0 and (where[1] == "eval" or len(data.train) == 1):
-            text = f"data.{where[1]}: weight has no effect; it shares out training among several sources."
-            yield Problem(text, (*where, "weight"))
 
 
 def template_is_readable(data: DataSection) -> Iterator[Problem]:

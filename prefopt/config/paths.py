@@ -1,4 +1,4 @@
-"""Which texts of a recipe are paths, where they point, and where the shipped recipes are."""
+"""Which texts of a recipe are paths, and where they point."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ from pathlib import Path
 from prefopt.config.written import Written
 from prefopt.demo import is_demo
 
-DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz")
+DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
 """A data source that ends like this is a file, whether or not it exists; other names may be those of a hub."""
-
-
-def recipes_dir() -> Path:
-    """The folder of the shipped recipes: inside the installed package, or beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    installed = package / "_recipes"
-    return installed if installed.is_dir() else package.parent / "recipes"
 
 
 def with_absolute_paths(written: Written) -> Written:

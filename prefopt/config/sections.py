@@ -101,7 +101,9 @@ class SourceSection(Section):
     name: Text | None = Field(None, description="configuration of a hub data set")
     revision: Text | None = Field(None, description="branch, tag or commit of a hub data set")
     columns: dict[Text, Text] = Field(default_factory=dict, description="our column name: the file's column name")
-    weight: float = Field(1.0, gt=0, description="share among several sources, relative to their sizes, dimensionless")
+    weight: float = Field(
+        1.0, gt=0, description="how often a row is seen per epoch: 2 repeats each, 0.5 draws half, dimensionless"
+    )
 
 
 Source = Annotated[SourceSection, BeforeValidator(_source)]

@@ -81,6 +81,11 @@ def training_problems(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[P
     return good, found
 
 
+def choices_of(name: str) -> tuple[str, ...]:
+    """The values an argument may have, where they are listed."""
+    return _CHOICES.get(name) or tuple(NAMES[name].get("choices", ()))
+
+
 def value_of(values: Mapping[str, Any], name: str) -> Any:
     """The argument as written, or its default."""
     return values.get(name, NAMES[name]["default"])
@@ -111,7 +116,7 @@ def _refused(name: str, value: Any) -> str:
     if name not in NAMES:
         names = f"Names are those of transformers.TrainingArguments ({VERSION})."
         return f"training: unknown option '{name}'.{did_you_mean(name, NAMES)} {names}"
-    kinds, choices = NAMES[name]["kinds"], _CHOICES.get(name, NAMES[name].get("choices", ()))
+    kinds, choices = NAMES[name]["kinds"], choices_of(name)
     if value is not None and not any(_is(value, kind) for kind in kinds):
         hint = " Leave the quotes out." if isinstance(value, str) and _numeric(value) else ""
         return f"training.{name} must be {' or '.join(_WORDS[kind] for kind in kinds)}; got {shown(value)}.{hint}"

@@ -1,0 +1,165 @@
+"""The command line: a table of commands, each imported when it is called, and what becomes of errors.
+
+Exit codes: 0 done, 1 failed while running, 2 the user's input was refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prefopt.errors import ConfigError, InputError, PrefoptError
+
+app = typer.Typer(
+    name="prefopt",
+    help="Preference optimization of causal language models: recipes in, trained models and records out.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="recipe file, YAML or JSON", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="settings over the recipe's, e.g. loss.beta=0.2", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="machine-readable on stdout, and nothing else there")]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code. Errors become one readable paragraph on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    try:
+        command = typer.main.get_command(app)
+        command.main([argument for argument in arguments if argument != "--debug"], prog_name="prefopt")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except Exception as error:  # the last line of defence: a sentence instead of a traceback
+        return _complain(error, debug=debug)
+    return 0
+
+
+def _complain(error: Exception, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    rank = os.environ.get("RANK", "0")
+    if rank != "0" and isinstance(error, ConfigError):  # every process refuses the recipe; the first one says so
+        return 2
+    text = str(error)
+    if not isinstance(error, PrefoptError):
+        text = f"{type(error).__name__}: {error}\nThis was not foreseen; --debug shows where it happened."
+    print(text if rank == "0" else f"[process {rank}] {text}", file=sys.stderr)
+    return 2 if isinstance(error, InputError) else 1
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from prefopt import __version__
+
+        print(f"prefopt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="show the version and exit")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error; may stand anywhere")] = False,
+) -> None:
+    """What stands before the command."""
+
+
+@app.command()
+def train(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="continue from the newest checkpoint")] = False,
+    resume_from: Annotated[Path | None, typer.Option(help="continue from this checkpoint", show_default=False)] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="empty the run directory first")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="load and check everything, then stop")] = False,
+) -> None:
+    """Train a recipe."""
+    if resume and resume_from is not None:
+        raise ConfigError("--resume and --resume-from exclude each other: the one looks for the newest checkpoint.")
+    if overwrite and (resume or resume_from is not None):
+        raise ConfigError("--overwrite and --resume exclude each other: there would be nothing left to continue.")
+    from prefopt.cli.train import train as run
+
+    run(recipe, overrides or [], resume=resume, resume_from=resume_from, overwrite=overwrite, dry_run=dry_run)
+
+
+@app.command()
+def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Check a recipe without loading a model."""
+    from prefopt.cli.check import check as run
+
+    run(recipe, overrides or [], as_json=as_json)
+
+
+@app.command()
+def preview(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    rows: Annotated[int, typer.Option("-n", "--rows", min=1, help="how many rows")] = 3,
+) -> None:
+    """Show the first rows as tokens, and what is scored."""
+    from prefopt.cli.preview import preview as run
+
+    run(recipe, overrides or [], rows=rows)
+
+
+@app.command()
+def losses(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="one loss in full", show_default=False)] = None,
+    as_json: AsJson = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="the table of losses as Markdown")] = False,
+    into: Annotated[
+        Path | None, typer.Option(help="with --markdown: put it between the markers in this file", show_default=False)
+    ] = None,
+) -> None:
+    """List the losses, or show one in full.
+
+    The sheet of a loss has its formula, its options with range and unit, what it needs, and its source.
+    """
+    from prefopt.cli.losses import losses as run
+
+    run(name, as_json=as_json, markdown=markdown, into=into)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of a recipe, for editors."""
+    from prefopt.cli.schema import schema as run
+
+    run()
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="new or empty folder", show_default=False)],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files of the same name")] = False,
+) -> None:
+    """Copy recipes and demonstration data to a folder."""
+    from prefopt.cli.init import init as run
+
+    run(folder, overwrite=overwrite)
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def data(context: typer.Context) -> None:
+    """Make and check preference data (data_tools)."""
+    from prefopt.cli.data import data as run
+
+    raise typer.Exit(run(context.args))
