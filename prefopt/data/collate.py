@@ -1,0 +1,64 @@
+"""Rows -> one batch `[B, R, L]`, padded on the right. Nothing is cut, shifted or decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prefopt.data import rows
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Collator:
+    """Pads rows to a batch. `pad_id` may be any id, that of the end token too: masks come from lengths.
+
+    Gives, with B rows, R responses (the most that a row has), L tokens of the longest prompt + response and T of the
+    longest response: `input_ids`, `attention_mask` int64 `[B, R, L]`; `prompt_lengths` int64 `[B]`; `mask` bool `[B, R,
+    T]`, position t being the response's token t; `ids` int64 `[B]`, numbers in the data set; `weight` float32 `[B]`.
+    When every row has them: `steps` int64 `[B, R, T]` (-1 in no step), `external` float32 `[B, R]`, `labels` bool
+    `[B]`. A response that a row does not have is its prompt alone, with an empty mask.
+    """
+
+    pad_id: int = 0
+
+    def __call__(self, items: Sequence[Row]) -> dict[str, Tensor]:
+        """The batch of these rows, on the CPU."""
+        responses = max(len(row[rows.RESPONSES]) for row in items)
+        longest = max(len(ids) for row in items for ids in row[rows.RESPONSES])
+        whole = [[row[rows.PROMPT_IDS] + ids for ids in _filled(row[rows.RESPONSES], responses, [])] for row in items]
+        width = max(len(ids) for row in whole for ids in row)
+        batch = {
+            "input_ids": _padded(whole, width, self.pad_id, torch.int64),
+            "attention_mask": _padded([[[1] * len(ids) for ids in row] for row in whole], width, 0, torch.int64),
+            "prompt_lengths": torch.tensor([len(row[rows.PROMPT_IDS]) for row in items]),
+            "mask": _padded([_filled(row[rows.MASKS], responses, []) for row in items], longest, False, torch.bool),
+            "ids": torch.tensor([row.get(rows.INDEX, number) for number, row in enumerate(items)]),
+            "weight": torch.tensor([float(row.get(rows.WEIGHT, 1.0)) for row in items]),
+        }
+        if _all_have(items, rows.STEPS):
+            steps = [_filled(row[rows.STEPS], responses, []) for row in items]
+            batch["steps"] = _padded(steps, longest, rows.OUTSIDE, torch.int64)
+        if _all_have(items, rows.EXTERNAL):
+            batch["external"] = torch.tensor([_filled(row[rows.EXTERNAL], responses, 0.0) for row in items])
+        if _all_have(items, rows.LABEL):
+            batch["labels"] = torch.tensor([bool(row[rows.LABEL]) for row in items])
+        return batch
+
+
+def _all_have(items: Sequence[Row], name: str) -> bool:
+    return all(row.get(name) is not None for row in items)
+
+
+def _filled(items: Sequence[Any], length: int, filler: Any) -> list[Any]:
+    return [*items, *([filler] * (length - len(items)))]
+
+
+def _padded(values: Sequence[Sequence[Sequence[Any]]], width: int, pad: Any, dtype: torch.dtype) -> Tensor:
+    """`[B, R, *]` ragged in the last dimension -> `[B, R, width]`."""
+    return torch.tensor([[[*ids, *([pad] * (width - len(ids)))] for ids in row] for row in values], dtype=dtype)
