@@ -20,7 +20,6 @@ __version__ = "0.1.0"
 _ON_FIRST_USE = {
     "PreferenceTrainer": "prefopt.train.trainer",
     "load_recipe": "prefopt.config",
-    "train": "prefopt.train.build",
 }
 
 __all__ = [
@@ -29,8 +28,8 @@ __all__ = [
     "LossOutput",
     "LossParams",
     "Need",
-    "PrefoptError",
     "PreferenceTrainer",
+    "PrefoptError",
     "RunError",
     "Scores",
     "StepContext",
@@ -45,6 +44,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "train":
+        return import_module("prefopt.train")  # a package that can be called
     if name in _ON_FIRST_USE:
         return getattr(import_module(_ON_FIRST_USE[name]), name)
     raise AttributeError(f"module 'prefopt' has no attribute '{name}'")

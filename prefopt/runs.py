@@ -1,7 +1,8 @@
 """The run directory: what a training run leaves behind, and what everything after it reads.
 
-`recipe.yaml` (resolved), `run.json` (versions, hashes, reference, plan), `data_report.json`, `metrics.jsonl` (one object per
-logging step), `samples.jsonl`, `checkpoint-N/` (whole once it holds `prefopt_state.json`), and the final model on top.
+`recipe.yaml` (resolved), `run.json` (versions, hashes, reference, plan), `data_report.json`, `metrics.jsonl` (one
+object per logging step), `samples.jsonl`, `checkpoint-N/` (whole once it holds `prefopt_state.json`), and the final
+model on top.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class RunDirectory:
 
     def checkpoints(self) -> list[Path]:
         """Whole checkpoints, oldest first. One that was cut off while it was written is not whole."""
-        found = [(int(m[1]), p) for p in self.path.glob("checkpoint-*") if (m := re.fullmatch(r"checkpoint-(\d+)", p.name))]
+        found = [
+            (int(m[1]), p) for p in self.path.glob("checkpoint-*") if (m := re.fullmatch(r"checkpoint-(\d+)", p.name))
+        ]
         return [p for _, p in sorted(found) if (p / CHECKPOINT_STATE).is_file()]
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
@@ -118,7 +121,9 @@ def check_output(path: Path, *, resume: bool = False, overwrite: bool = False) -
         how = "Use --resume to continue it, --overwrite to start afresh, or another" if ours else "Choose another"
         raise ConfigError(f"training.output_dir: {path} exists and is not empty. {how} training.output_dir.")
     if not ours:
-        raise ConfigError(f"training.output_dir: {path} holds files that no run of prefopt wrote; --overwrite leaves them alone.")
+        raise ConfigError(
+            f"training.output_dir: {path} holds files that no run of prefopt wrote; --overwrite leaves them alone."
+        )
 
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers", "deepspeed", "numpy")
@@ -140,7 +145,9 @@ def source_commit() -> str | None:
     folder = Path(__file__).resolve().parent
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=20
+        ).stdout.strip()
 
     try:
         if Path(git("rev-parse", "--show-toplevel")) != folder.parent:

@@ -1,7 +1,8 @@
 """The words between a model and a loss: what a loss is given, and what it gives back.
 
-Sizes: B prompts, R responses per prompt (0 is the chosen one), T response tokens, S steps. Log-probabilities are natural
-logs, in nats. Position t of `[B, R, T]` is the response's token t: its log-probability, mask, weight, step index alike.
+Sizes: B prompts, R responses per prompt (0 is the chosen one), T response tokens, S steps. Log-probabilities are
+natural logs, in nats. Position t of `[B, R, T]` is the response's token t: its log-probability, mask, weight, step
+index alike.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Need(StrEnum):
 class TokenStats:
     """What one model says about a batch of responses, per response token.
 
-    `logps` is `[B, R, T]` in nats, float32 or wider; the optional statistics have the same shape and are there only when
-    they were asked for. Positions outside the batch's mask may hold anything.
+    `logps` is `[B, R, T]` in nats, float32 or wider; the optional statistics have the same shape and are there only
+    when they were asked for. Positions outside the batch's mask may hold anything.
     """
 
     logps: Tensor
@@ -68,7 +69,8 @@ class Scores:
     `step_rewards` `[B, R, S]`; `external`, `deviation`, `given_lengths` `[B, R]`; `labels`, `ids` `[B]`.
     Masked positions may hold anything, `-inf` and `nan` included.
 
-    Raises: `DataError` for a shape that does not fit; `NonFiniteError` with the rows for a NaN or an infinity inside the mask.
+    Raises: `DataError` for a shape that does not fit; `NonFiniteError` with the rows for a NaN or an infinity inside
+    the mask.
     """
 
     policy: Tensor
@@ -101,7 +103,12 @@ class Scores:
 
     def _check_shapes(self) -> None:
         shape = tuple(self.policy.shape)
-        dimensions = {"step_rewards": shape[:2], "external": shape[:2], "deviation": shape[:2], "given_lengths": shape[:2]}
+        dimensions = {
+            "step_rewards": shape[:2],
+            "external": shape[:2],
+            "deviation": shape[:2],
+            "given_lengths": shape[:2],
+        }
         dimensions |= {"labels": shape[:1], "ids": shape[:1]}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -110,7 +117,9 @@ class Scores:
             wanted = dimensions.get(item.name, shape)
             given = tuple(value.shape[:2]) if item.name == "step_rewards" else tuple(value.shape)
             if given != wanted:
-                raise DataError(f"Scores.{item.name} must have shape {list(wanted)} beside policy {list(shape)}; got {list(given)}.")
+                raise DataError(
+                    f"Scores.{item.name} must have shape {list(wanted)} beside policy {list(shape)}; got {list(given)}."
+                )
 
     def _check_finite(self) -> None:
         for name in ("policy", "reference"):
@@ -205,8 +214,8 @@ def _side(response: int) -> str:
 class LossOutput:
     """What a loss gives back, unreduced.
 
-    Shapes: `losses` `[B]`, differentiable; `rewards` `[B, R]` and every metric `[B]`, detached. `parts` holds the unweighted
-    losses `[B]` of a sum of losses, detached. `state` is the next state of a loss that keeps one.
+    Shapes: `losses` `[B]`, differentiable; `rewards` `[B, R]` and every metric `[B]`, detached. `parts` holds the
+    unweighted losses `[B]` of a sum of losses, detached. `state` is the next state of a loss that keeps one.
     """
 
     losses: Tensor
@@ -224,13 +233,17 @@ class Gather(Protocol):
         ...
 
     def reduce(self, losses: Tensor, reduction: Callable[[Tensor], Tensor]) -> Tensor:
-        """Local losses `[b]` whose mean over all prompts has the value and the exact gradient of `reduction` of all `[N]`."""
+        """Local losses `[b]` whose mean over all prompts has the value and the exact gradient of `reduction` of all
+        `[N]`.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class StepContext:
-    """What the trainer tells a loss that looks beyond its own pairs. In evaluation `training` is False and `gather` is local."""
+    """What the trainer tells a loss that looks beyond its own pairs. In evaluation `training` is False and `gather` is
+    local.
+    """
 
     gather: Gather
     state: Any = None

@@ -3,8 +3,8 @@
     from prefopt.testing import check_loss
     check_loss("my_loss")
 
-Each property is a function of its own, so a test can run them apart: `PROPERTIES` lists them by name. A loss is excused from a
-property by naming it, with the reason, in `register_loss(..., excused={...})`.
+Each property is a function of its own, so a test can run them apart: `PROPERTIES` lists them by name. A loss is excused
+from a property by naming it, with the reason, in `register_loss(..., excused={...})`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ EXTREME = 1e4
 
 
 def make_scores(
-    loss: Loss, *, prompts: int = 5, tokens: int = 7, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 1.0
+    loss: Loss,
+    *,
+    prompts: int = 5,
+    tokens: int = 7,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    scale: float = 1.0,
 ) -> Scores:
     """Random scores with everything the loss reads: unequal lengths from one token up, policy near the reference.
 
@@ -83,7 +89,7 @@ def one_finite_loss_per_prompt(loss: Loss) -> None:
         out, gradient = _value_and_gradient(loss, scores)
         assert out.losses.shape == (prompts,), f"losses have shape {list(out.losses.shape)}, not [{prompts}]"
         assert out.losses.dtype == dtype, f"losses are {out.losses.dtype} for {dtype} scores"
-        assert torch.isfinite(out.losses).all() and torch.isfinite(gradient).all(), "not finite"
+        assert _finite(out.losses, gradient), "not finite"
         assert gradient.any(), "the gradient is zero"
 
 
@@ -96,7 +102,9 @@ def padding_changes_nothing(loss: Loss) -> None:
         again, wide = _value_and_gradient(loss, padded)
         assert torch.allclose(again.losses, out.losses, rtol=1e-12, atol=0), f"padding of {filler} changes the loss"
         tokens = scores.policy.shape[-1]
-        assert torch.allclose(wide[..., :tokens], gradient, rtol=1e-12, atol=0), f"padding of {filler} changes the gradient"
+        assert torch.allclose(wide[..., :tokens], gradient, rtol=1e-12, atol=0), (
+            f"padding of {filler} changes the gradient"
+        )
         assert not wide[~padded.mask].any(), f"padding of {filler} receives a gradient"
 
 
@@ -126,7 +134,7 @@ def finite_at_extremes(loss: Loss) -> None:
         scores = make_scores(loss, dtype=torch.float32)
         policy = scores.policy + sign * EXTREME * torch.tensor([1.0, -1.0] * 2)[: scores.policy.shape[1]].view(1, -1, 1)
         out, gradient = _value_and_gradient(loss, dataclasses.replace(scores, policy=policy.clamp(max=0)))
-        assert torch.isfinite(out.losses).all() and torch.isfinite(gradient).all(), f"not finite at {sign * EXTREME:g} nats"
+        assert _finite(out.losses, gradient), f"not finite at {sign * EXTREME:g} nats"
     half = make_scores(loss, dtype=torch.float32)
     out = loss(dataclasses.replace(half, policy=half.policy.bfloat16()))
     assert out.losses.dtype == torch.float32, f"bfloat16 log-probabilities give {out.losses.dtype} losses"
@@ -194,6 +202,10 @@ def _slots(bound: Any) -> list[tuple[str, Any]]:
     return [(name, getattr(bound, name)) for name in ("gt", "ge", "lt", "le") if hasattr(bound, name)]
 
 
+def _finite(*values: Tensor) -> bool:
+    return all(bool(torch.isfinite(value).all()) for value in values)
+
+
 def _value_and_gradient(loss: Loss, scores: Scores) -> tuple[LossOutput, Tensor]:
     policy = scores.policy.clone().requires_grad_()
     out = loss(dataclasses.replace(scores, policy=policy))
@@ -220,8 +232,8 @@ def _padded(scores: Scores, filler: float, *, by: int = 3) -> Scores:
 
 
 def _rows(scores: Scores, rows: Tensor) -> Scores:
-    chosen = {f.name: getattr(scores, f.name) for f in dataclasses.fields(scores)}
-    return Scores(**{name: None if value is None else value[rows] for name, value in chosen.items()})
+    given: dict[str, Any] = {f.name: getattr(scores, f.name) for f in dataclasses.fields(scores)}
+    return dataclasses.replace(scores, **{name: value[rows] for name, value in given.items() if value is not None})
 
 
 __all__ = ["PROPERTIES", "check_loss", "loss_spec", "make_scores", "out_of_range"]

@@ -44,7 +44,7 @@ def _first_process() -> bool:
 
 
 def _speak() -> None:
-    """Our own log lines on stderr, from the first process; other libraries' warnings as they come, their chatter not."""
+    """Our own log lines on stderr, from the first process; the chatter of other libraries is switched off."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     for name in ("prefopt", "data_tools"):

@@ -1,8 +1,8 @@
 """Which rows stand in which micro-batch, on which rank.
 
-One global order per epoch, from seed and epoch alone, cut into global micro-batches that the ranks share: two ranks with four
-rows each see what one rank with eight sees. Where rows run out a rank is handed a filler, a row of weight 0, because every
-rank must take part in every step.
+One global order per epoch, from seed and epoch alone, cut into global micro-batches that the ranks share: two ranks
+with four rows each see what one rank with eight sees. Where rows run out a rank is handed a filler, a row of weight 0,
+because every rank must take part in every step.
 """
 
 from __future__ import annotations

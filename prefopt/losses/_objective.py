@@ -109,7 +109,9 @@ class Objective:
         names = [loss.name for loss in losses]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ConfigError(f"loss '{twice[0]}' stands twice in one objective; give it once with the sum of the weights.")
+            raise ConfigError(
+                f"loss '{twice[0]}' stands twice in one objective; give it once with the sum of the weights."
+            )
         return cls(losses, weights)
 
     @property
@@ -143,6 +145,11 @@ class Objective:
         for output in outputs:
             metrics.update(output.metrics)
         parts = {loss.name: out.losses.detach() for loss, out in zip(self.losses, outputs, strict=True)}
-        rewards = next((o.rewards for loss, o in zip(self.losses, outputs, strict=True) if loss.responses != "single"), outputs[0].rewards)
-        states: Mapping[str, Any] = {loss.name: o.state for loss, o in zip(self.losses, outputs, strict=True) if o.state is not None}
+        rewards = next(
+            (o.rewards for loss, o in zip(self.losses, outputs, strict=True) if loss.responses != "single"),
+            outputs[0].rewards,
+        )
+        states: Mapping[str, Any] = {
+            loss.name: o.state for loss, o in zip(self.losses, outputs, strict=True) if o.state is not None
+        }
         return LossOutput(losses=total, rewards=rewards, metrics=metrics, parts=parts, state=states or None)

@@ -35,11 +35,18 @@ def pair_loss(
     reference = _pair("reference", reference_chosen_logps, reference_rejected_logps)
     lengths = _pair("lengths", chosen_lengths, rejected_lengths)
     if Need.LENGTHS in loss.needs and lengths is None:
-        raise ConfigError(f"loss '{loss.name}' averages over tokens: pass chosen_lengths= and rejected_lengths= ([B], tokens).")
+        raise ConfigError(
+            f"loss '{loss.name}' averages over tokens: pass chosen_lengths= and rejected_lengths= ([B], tokens)."
+        )
     if Need.REFERENCE in loss.needs and reference is None:
-        raise ConfigError(f"loss '{loss.name}' needs the reference: pass its chosen and rejected log-probabilities ([B], nats).")
+        raise ConfigError(
+            f"loss '{loss.name}' needs the reference: pass its chosen and rejected log-probabilities ([B], nats)."
+        )
     if loss.responses != "pair" or loss.needs - {Need.LENGTHS, Need.REFERENCE}:
-        raise ConfigError(f"loss '{loss.name}' reads more than sums of two responses: build prefopt.Scores and call get_loss('{name}').")
+        raise ConfigError(
+            f"loss '{loss.name}' reads more than sums of two responses: build prefopt.Scores and call "
+            f"get_loss('{name}')."
+        )
     policy = torch.stack([policy_chosen_logps, policy_rejected_logps], dim=-1)
     out = loss(Scores.from_sums(policy, reference, lengths=lengths))
     return out.losses, out.rewards[:, 0], out.rewards[:, 1]

@@ -1,7 +1,8 @@
 """The registry: a name, a function, its parameter model, and what it needs.
 
-Discovery is the folder: every module of `prefopt.losses` without a leading underscore is imported at the first look-up and
-registers its loss. Plug-ins follow, from the entry-point group `prefopt.losses`; each value names a module to import.
+Discovery is the folder: every module of `prefopt.losses` without a leading underscore is imported at the first look-up
+and registers its loss. Plug-ins follow, from the entry-point group `prefopt.losses`; each value names a module to
+import.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 from prefopt.errors import ConfigError, did_you_mean
 from prefopt.params import LossParams
-from prefopt.scores import LossOutput, Need, Scores, StepContext
+from prefopt.scores import LossOutput, Need, Scores
 
 Responses = Literal["single", "pair", "many"]
 Needs = frozenset[Need]
@@ -84,10 +85,10 @@ def register_loss(
 ) -> Callable[[Callable[..., LossOutput]], Callable[..., LossOutput]]:
     """Register the decorated function as the loss `name`.
 
-    `needs` is a set, or a function of the parameters. `responses` says whether it reads one response per prompt, a pair, or
-    any number. `aggregate` says whether token log-probabilities are summed or averaged per response, which is what decides
-    whether two values of `beta` compare. `coupled` losses take a third argument, `context`. `excused` maps a property of
-    `prefopt.testing.check_loss` that does not apply to the reason why.
+    `needs` is a set, or a function of the parameters. `responses` says whether it reads one response per prompt, a
+    pair, or any number. `aggregate` says whether token log-probabilities are summed or averaged per response, which is
+    what decides whether two values of `beta` compare. `coupled` losses take a third argument, `context`. `excused` maps
+    a property of `prefopt.testing.check_loss` that does not apply to the reason why.
 
     Raises: `ConfigError` when the name or an alias is taken.
     """
@@ -111,7 +112,7 @@ def register_loss(
             if owner is not None:
                 raise ConfigError(f"loss name '{word}' of {spec.origin} is taken by '{owner.name}' of {owner.origin}.")
         _specs[name] = spec
-        _aliases.update({alias: name for alias in spec.aliases})
+        _aliases.update(dict.fromkeys(spec.aliases, name))
         return function
 
     return register

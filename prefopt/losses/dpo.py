@@ -13,7 +13,10 @@ from prefopt.scores import LossOutput, Need, Scores
 class DPOParams(LossParams):
     beta: float = Field(0.1, gt=0, description="pull towards the reference: larger keeps the policy closer, 1/nat")
     label_smoothing: float = Field(
-        0.0, ge=0, le=0.5, description="assumed share of flipped labels; gives the margin a finite target, dimensionless"
+        0.0,
+        ge=0,
+        le=0.5,
+        description="assumed share of flipped labels; gives the margin a finite target, dimensionless",
     )
     reference_free: bool = Field(False, description="leave the reference out of loss and rewards")
 

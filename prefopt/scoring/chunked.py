@@ -1,7 +1,7 @@
 """Token log-probabilities from hidden states, a chunk of tokens at a time.
 
-Only scored positions are projected, and no more than one `[chunk, V]` block of logits exists at any moment: the forward pass
-keeps hidden states only, and the backward pass computes each block again. The value and the gradient are exact.
+Only scored positions are projected, and no more than one `[chunk, V]` block of logits exists at any moment: the forward
+pass keeps hidden states only, and the backward pass computes each block again. The value and the gradient are exact.
 """
 
 from __future__ import annotations

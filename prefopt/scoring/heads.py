@@ -1,8 +1,8 @@
 """What stands between a causal model's last hidden states and its logits.
 
-The chunked backend projects hidden states itself, so it must know the head exactly: weight, bias, scale, soft cap. What a
-model's config declares is read here; `verify_head` then compares with the model's own logits, so that an unknown kind of head
-is refused instead of silently scored wrongly.
+The chunked backend projects hidden states itself, so it must know the head exactly: weight, bias, scale, soft cap. What
+a model's config declares is read here; `verify_head` then compares with the model's own logits, so that an unknown kind
+of head is refused instead of silently scored wrongly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Head:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits in float32 or wider, `[..., H] -> [..., V]`."""
-        # through the module, not its weight: adapters on the head act, and autocast decides the precision of the product
+        # through the module, not its weight: adapters on the head act, and autocast decides the precision of the
+        # product
         logits = self.module(hidden)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if self.scale != 1.0:
@@ -39,18 +40,18 @@ class Head:
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
 
-def causal_model(model: nn.Module) -> nn.Module:
-    """The causal language model inside wrappers (DistributedDataParallel, PEFT, torch.compile)."""
-    inner = model
+def causal_model(model: nn.Module) -> Any:
+    """The `PreTrainedModel` inside wrappers (DistributedDataParallel, PEFT, torch.compile)."""
+    inner: Any = model
     while True:
         if isinstance(inner, nn.parallel.DistributedDataParallel):
             inner = inner.module
         elif "_orig_mod" in inner._modules:
-            inner = inner._modules["_orig_mod"]  # type: ignore[assignment]
+            inner = inner._modules["_orig_mod"]
         elif hasattr(inner, "peft_config") and hasattr(inner, "get_base_model"):
             inner = inner.get_base_model()
         elif type(inner).__name__ == "DeepSpeedEngine":
-            inner = inner.module  # type: ignore[assignment]
+            inner = inner.module
         else:
             return inner
 
@@ -68,7 +69,9 @@ def find_head(model: nn.Module) -> Head:
     inner = causal_model(model)
     head = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
     if head is None or _body(inner) is None or not keeps_logits(model):
-        raise ConfigError(f"{type(inner).__name__} has no head that can be projected in chunks; use scoring.backend: plain.")
+        raise ConfigError(
+            f"{type(inner).__name__} has no head that can be projected in chunks; use scoring.backend: plain."
+        )
     config = inner.config.get_text_config() if hasattr(inner.config, "get_text_config") else inner.config
     scale = 1.0
     if getattr(config, "logit_scale", None):  # Cohere
@@ -80,7 +83,7 @@ def find_head(model: nn.Module) -> Head:
     return Head(head, scale=scale, cap=getattr(config, "final_logit_softcapping", None) or None)  # Gemma 2 and 3
 
 
-def _body(inner: nn.Module) -> nn.Module | None:
+def _body(inner: Any) -> nn.Module | None:
     body = getattr(inner, "model", None)
     if body is None and hasattr(inner, "base_model_prefix"):
         body = getattr(inner, inner.base_model_prefix, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,9 @@ Backend = Literal["auto", "chunked", "plain"]
 class Layout:
     """The batch as the model sees it, and where each response token is predicted.
 
-    `input_ids`, `attention_mask` `[N, L]` hold one row per present response. For each scored token, in batch order, `rows`
-    and `columns` `[K]` are the place whose output predicts it, `labels` `[K]` its id; `mask` `[B, R, T]` says where they go.
+    `input_ids`, `attention_mask` `[N, L]` hold one row per present response. For each scored token, in batch order,
+    `rows` and `columns` `[K]` are the place whose output predicts it, `labels` `[K]` its id; `mask` `[B, R, T]` says
+    where they go.
     """
 
     input_ids: Tensor
@@ -60,8 +61,8 @@ class Scorer:
     """How a model's batches are scored: layout and backend, settled once per model.
 
     `backend` `auto` takes `chunked` where the model's head is known and verified, `plain` elsewhere, and logs which.
-    `chunk` is in tokens; None means as many as fit 64 MiB of logits. `autocast` is the dtype that matrix products run in over
-    float32 weights, None for the weights' own.
+    `chunk` is in tokens; None means as many as fit 64 MiB of logits. `autocast` is the dtype that matrix products run
+    in over float32 weights, None for the weights' own.
     """
 
     backend: Backend = "auto"
@@ -116,15 +117,15 @@ class Scorer:
         return token_logps(logits[layout.rows, layout.columns - first], layout.labels)
 
 
-def _forward(model: nn.Module, layout: Layout, **options: Tensor) -> object:
+def _forward(model: nn.Module, layout: Layout, **options: Tensor) -> Any:
     return model(input_ids=layout.input_ids, attention_mask=layout.attention_mask, use_cache=False, **options)
 
 
 def score(model: nn.Module, batch: Batch, *, backend: Backend = "auto", chunk: int | None = None) -> TokenStats:
     """Per-token log-probabilities `[B, R, T]` of one batch, in nats, float32 or wider.
 
-    Shapes: `input_ids`, `attention_mask` `[B, R, L]`, right-padded; `prompt_lengths` `[B]`; `mask` `[B, R, T]`, True where a
-    response token is scored.
+    Shapes: `input_ids`, `attention_mask` `[B, R, L]`, right-padded; `prompt_lengths` `[B]`; `mask` `[B, R, T]`, True
+    where a response token is scored.
     Raises: `ConfigError` when `chunked` is asked of a model whose head it does not know.
     """
     return Scorer(backend=backend, chunk=chunk)(model, batch)

@@ -1,4 +1,6 @@
-"""Where reference log-probabilities come from. A reference is a callable from a batch to per-token values, or to nothing."""
+"""Where reference log-probabilities come from. A reference is a callable from a batch to per-token values, or to
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ class AdapterOffReference:
 
 @dataclass(frozen=True)
 class FrozenTwinReference:
-    """The policy with the values its trained parameters had at the start: base plus the adapter that training continues.
+    """The policy with the values its trained parameters had at the start: base plus the adapter that training
+    continues.
 
     `start` holds those values, one per parameter of `parameters`; they stand in while the reference is computed.
     """
@@ -80,10 +83,10 @@ class FrozenTwinReference:
     identity: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: nn.Module, scorer: Scorer, **identity: Any) -> FrozenTwinReference:
+    def of(cls, model: nn.Module, scorer: Scorer, identity: dict[str, Any] | None = None) -> FrozenTwinReference:
         """Freeze the trainable parameters of `model` as they are now."""
         parameters = [p for p in model.parameters() if p.requires_grad]
-        return cls(model, scorer, parameters, [p.detach().clone() for p in parameters], identity)
+        return cls(model, scorer, parameters, [p.detach().clone() for p in parameters], identity or {})
 
     @torch.no_grad()
     def __call__(self, batch: Batch) -> TokenStats:

@@ -8,20 +8,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from prefopt.data.load import Source
-from prefopt.data.tokenize import DataOptions, Prepared, prepare_rows
-from torch import nn
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments, set_seed
+from transformers.trainer import TRAINING_ARGS_NAME
 
 from prefopt.config import Recipe
+from prefopt.data.load import Source
+from prefopt.data.tokenize import DataOptions, Prepared, prepare_rows
 from prefopt.errors import ConfigError, InputError, Problem
 from prefopt.losses import Objective
-from prefopt.runs import DATA_REPORT, RECIPE, RECORD, RunDirectory, check_output, source_commit, versions, write_json, write_text
+from prefopt.runs import (
+    DATA_REPORT,
+    RECIPE,
+    RECORD,
+    RunDirectory,
+    check_output,
+    source_commit,
+    versions,
+    write_json,
+    write_text,
+)
 from prefopt.scores import Need
-from prefopt.scoring.policy import Scorer
+from prefopt.scoring.policy import Backend, Scorer
 from prefopt.scoring.reference import (
     AdapterOffReference,
     FrozenTwinReference,
@@ -43,7 +53,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run came to. `before` and `after` are evaluations, empty when none was run; `training` is the last training line."""
+    """What a run came to. `before` and `after` are evaluations, empty when none was run; `training` is the last
+    training line.
+    """
 
     run: Path
     plan: dict[str, Any]
@@ -63,11 +75,13 @@ def train(
     dry_run: bool = False,
     on_plan: Callable[[dict[str, Any]], None] | None = None,
 ) -> TrainResult:
-    """Run a recipe: load, tokenize, check, train, evaluate, save. `on_plan` receives the effective plan before the first step.
+    """Run a recipe: load, tokenize, check, train, evaluate, save. `on_plan` receives the effective plan before the
+    first step.
 
-    `resume` continues from the newest whole checkpoint of the output folder, and starts from the beginning when there is none;
-    `resume_from` names the checkpoint. `dry_run` stops before the first step and writes nothing.
-    Raises: `ConfigError`, `DataError` for what the recipe or its data get wrong; `RunError` for what goes wrong while running.
+    `resume` continues from the newest whole checkpoint of the output folder, and starts from the beginning when there
+    is none; `resume_from` names the checkpoint. `dry_run` stops before the first step and writes nothing.
+    Raises: `ConfigError`, `DataError` for what the recipe or its data get wrong; `RunError` for what goes wrong while
+    running.
     """
     parts = assemble(recipe, resume=resume or resume_from is not None, overwrite=overwrite, dry_run=dry_run)
     trainer, plan = parts.trainer, parts.plan
@@ -79,7 +93,7 @@ def train(
     wants_answers = trainer.row_evaluation is not None
     before = _evaluate(trainer) if wants_answers and checkpoint is None else {}
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    last = next((line for line in reversed(trainer.state.log_history) if "loss" in line), {})
+    last: dict[str, float] = next((line for line in reversed(trainer.state.log_history) if "loss" in line), {})
     after = _evaluate(trainer) if trainer.eval_dataset else {}
     before = before or _recorded_baseline(parts.run)
     _save(parts, after or last)
@@ -124,18 +138,18 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     with args.main_process_first(desc="tokenizing"):
         prepared = prepare(recipe, tokenizer, objective, args)
     model = load_policy(recipe.model)
-    scorer = default_scorer(args, recipe.scoring.backend)
+    scorer = default_scorer(args, cast("Backend", recipe.scoring.backend))  # the recipe's check refused `trl`
     reference = choose_reference(recipe, model, objective, scorer, tokenizer)
     sharded = args.deepspeed is not None or bool(args.fsdp)
     if sharded and scorer.backend == "auto":
         scorer.backend = "plain"  # the head's weight lies in shards outside the model's forward pass
     check_vocabulary(model, tokenizer, reference=reference.model if isinstance(reference, ModelReference) else None)
-    run = RunDirectory(output)
-    if not dry_run:
-        with args.main_process_first(desc="opening the run directory"):
-            if args.process_index == 0:
-                run = RunDirectory.open(output, resume=resume, overwrite=overwrite)
-    identity = {"objective": objective.describe(), "reference": reference.describe(), "data": prepared["train"].audit.fingerprint}
+    run, was_there = RunDirectory(output), output.exists()
+    identity = {
+        "objective": objective.describe(),
+        "reference": reference.describe(),
+        "data": prepared["train"].audit.fingerprint,
+    }
     state = CheckpointState(identity)
     generation = recipe.evaluation.generate
     trainer = PreferenceTrainer(
@@ -157,8 +171,14 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     same = recipe.reference.source == "initial" and not resume
     checks = check_first_rows(trainer, same_reference=same)
     plan = effective_plan(recipe, trainer, prepared, objective) | checks
-    if not dry_run and args.process_index == 0:
-        _write_records(run, recipe, trainer, prepared, plan)
+    if dry_run:
+        if not was_there and output.is_dir():  # Trainer made it
+            output.rmdir()
+        return Parts(trainer, run, recipe, objective, plan, state)
+    with args.main_process_first(desc="opening the run directory"):
+        if args.process_index == 0:  # only now: nothing of an old run is removed for one that cannot start
+            RunDirectory.open(output, resume=resume, overwrite=overwrite)
+            _write_records(run, recipe, trainer, prepared, plan)
     return Parts(trainer, run, recipe, objective, plan, state)
 
 
@@ -168,8 +188,9 @@ def training_arguments(recipe: Recipe) -> TrainingArguments:
     Raises: `ConfigError` in the words of the library when a combination is refused.
     """
     options: dict[str, Any] = {"logging_steps": 10, "report_to": "none", "save_only_model": False, **recipe.training}
-    if options.get("gradient_checkpointing"):
-        options.setdefault("gradient_checkpointing_kwargs", {"use_reentrant": False})
+    for word in ("activation", "gradient"):  # two names of one thing, the second until transformers 6
+        if options.get(f"{word}_checkpointing"):
+            options.setdefault(f"{word}_checkpointing_kwargs", {"use_reentrant": False})
     try:
         return TrainingArguments(**options, remove_unused_columns=False, average_tokens_across_devices=False)
     except (ValueError, TypeError, ImportError) as error:
@@ -211,7 +232,7 @@ def data_options(recipe: Recipe, objective: Objective) -> DataOptions:
 
 
 def choose_reference(
-    recipe: Recipe, model: nn.Module, objective: Objective, scorer: Scorer, tokenizer: PreTrainedTokenizerBase
+    recipe: Recipe, model: Any, objective: Objective, scorer: Scorer, tokenizer: PreTrainedTokenizerBase
 ) -> Reference:
     """The reference that the recipe asks for; nothing is loaded when no loss needs one."""
     section, adapter = recipe.reference, recipe.model.adapter
@@ -231,9 +252,11 @@ def choose_reference(
     if adapter is None:
         return ModelReference(freeze(copy.deepcopy(model)), scorer, identity)
     if adapter.mode == "continue":
-        return FrozenTwinReference.of(model, scorer, **identity, adapter=str(adapter.start))
-    with model.disable_adapter():  # type: ignore[operator]
-        return AdapterOffReference(model, scorer, identity | ({"merged": str(adapter.start)} if adapter.mode == "merge" else {}))
+        return FrozenTwinReference.of(model, scorer, identity | {"adapter": str(adapter.start)})
+    with model.disable_adapter():
+        return AdapterOffReference(
+            model, scorer, identity | ({"merged": str(adapter.start)} if adapter.mode == "merge" else {})
+        )
 
 
 def quiet(trainer: PreferenceTrainer) -> None:
@@ -259,7 +282,9 @@ def effective_plan(
         "objective": ", ".join(_objective_words(objective)),
         "model": recipe.model.name_or_path,
         "parameters": f"{everything:,}, of which {some:,} trained ({some / everything:.1%})",
-        "adapter": "none" if recipe.model.adapter is None else f"{recipe.model.adapter.mode}, {recipe.model.adapter.kind}",
+        "adapter": "none"
+        if recipe.model.adapter is None
+        else f"{recipe.model.adapter.mode}, {recipe.model.adapter.kind}",
         "precision": f"weights {recipe.model.dtype}, products {_precision(args, recipe)}",
         "reference": trainer.reference.describe(),
         "rows": {name: len(p.rows) for name, p in prepared.items()},
@@ -292,6 +317,10 @@ def _checkpoint(parts: Parts, *, resume: bool, resume_from: Path | str | None) -
             if parts.trainer.is_world_process_zero():
                 parts.run.forget_metrics_after(-1)
         return None
+    if parts.trainer.args.save_only_model:
+        raise ConfigError(
+            "training.save_only_model: its checkpoints hold no optimizer state, so a run cannot resume from them."
+        )
     saved = check_resume(found, parts.state.identity)
     parts.trainer.tokens_seen = int(saved["num_tokens"])
     parts.trainer.add_callback(_ProbeOnce(parts.trainer, saved))
@@ -324,7 +353,11 @@ def _recorded_baseline(run: RunDirectory) -> dict[str, float]:
 
 
 def _write_records(
-    run: RunDirectory, recipe: Recipe, trainer: PreferenceTrainer, prepared: Mapping[str, Prepared], plan: dict[str, Any]
+    run: RunDirectory,
+    recipe: Recipe,
+    trainer: PreferenceTrainer,
+    prepared: Mapping[str, Prepared],
+    plan: dict[str, Any],
 ) -> None:
     write_text(run.path / RECIPE, recipe.resolved())
     write_json(run.path / DATA_REPORT, {name: p.audit.to_json() for name, p in prepared.items()})
@@ -352,6 +385,7 @@ def _save(parts: Parts, metrics: Mapping[str, float]) -> None:
     trainer.save_model(str(partial))
     if not trainer.is_world_process_zero():
         return
+    (partial / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, and `recipe.yaml` says the same
     for file in sorted(partial.iterdir()):
         file.replace(run.path / file.name)
     partial.rmdir()
@@ -360,7 +394,7 @@ def _save(parts: Parts, metrics: Mapping[str, float]) -> None:
         base_model=parts.recipe.model.name_or_path,
         objective=parts.objective,
         reference=trainer.reference.describe(),
-        rows=len(trainer.train_dataset),  # type: ignore[arg-type]
+        rows=len(trainer.train_dataset),
         plan=parts.plan,
         metrics=metrics,
         adapter=parts.recipe.model.adapter is not None,

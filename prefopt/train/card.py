@@ -19,7 +19,9 @@ def model_card(
     adapter: bool,
 ) -> str:
     """Markdown with the front matter that model hubs read."""
-    terms = "\n".join(f"- `{loss.name}`{_weight(weight)}: {_options(loss.describe())}" for loss, weight in _parts(objective))
+    terms = "\n".join(
+        f"- `{loss.name}`{_weight(weight)}: {_options(loss.describe())}" for loss, weight in _parts(objective)
+    )
     sources = "; ".join(dict.fromkeys(loss.spec.source for loss in objective.losses))
     shown = "\n".join(f"| {name} | {value:.4g} |" for name, value in metrics.items() if isinstance(value, int | float))
     library = "peft" if adapter else "transformers"
@@ -39,7 +41,8 @@ library_name: {library}
 
 # {objective.name} on {base_model.split("/")[-1]}
 
-Fine-tuned with prefopt from `{base_model}` on {rows:,} rows. The exact settings are in `recipe.yaml`, versions and hashes in `run.json`.
+Fine-tuned with prefopt from `{base_model}` on {rows:,} rows.
+The exact settings are in `recipe.yaml`, versions and hashes in `run.json`.
 
 ## Objective
 

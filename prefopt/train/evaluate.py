@@ -20,10 +20,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AnswerEvaluation:
-    """Metrics `answer_accuracy` (share of samples whose final answer is the row's) and `answer_missing` (no final answer found).
+    """Metrics `answer_accuracy` (share of samples whose final answer is the row's) and `answer_missing` (no final
+    answer found).
 
-    Rows without an `answer` are left out; a set without any gives no metric. Samples go to the run's `samples.jsonl`. `texts`
-    of samples kept per evaluation is capped by `keep`.
+    Rows without an `answer` are left out; a set without any gives no metric. Samples go to the run's `samples.jsonl`.
+    `texts` of samples kept per evaluation is capped by `keep`.
     """
 
     max_new_tokens: int = 128
@@ -60,7 +61,9 @@ class AnswerEvaluation:
         right, missing, count = trainer.sum_over_ranks(totals).tolist()
         return {"answer_accuracy": right / count, "answer_missing": missing / count}
 
-    def _judge(self, trainer: PreferenceTrainer, row: dict[str, Any], prefix: str, texts: list[str]) -> list[dict[str, Any]]:
+    def _judge(
+        self, trainer: PreferenceTrainer, row: dict[str, Any], prefix: str, texts: list[str]
+    ) -> list[dict[str, Any]]:
         lines = []
         for text in texts:
             found = final_answer(text)

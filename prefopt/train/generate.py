@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,15 +27,19 @@ def generate(
 ) -> list[list[str]]:
     """`samples` decoded answers per prompt, without special tokens. Greedy at temperature 0.
 
-    Prompts of similar length stand together. Greedy answers do not depend on `batch_size`; sampled ones are fixed by `seed` and
-    `batch_size`.
+    Prompts of similar length stand together. Greedy answers do not depend on `batch_size`; sampled ones are fixed by
+    `seed` and `batch_size`.
     """
     order = sorted(range(len(prompt_ids)), key=lambda i: len(prompt_ids[i]))
     answers: list[list[str]] = [[] for _ in prompt_ids]
     device = next(model.parameters()).device
     stops = stop_tokens(model, tokenizer)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stops[0] if stops else 0
-    sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature > 0 else {"do_sample": False}
+    sampling = (
+        {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        if temperature > 0
+        else {"do_sample": False}
+    )
     with evaluating(model), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         for start in range(0, len(order), batch_size):
@@ -58,7 +63,7 @@ def generate(
     return answers
 
 
-def _generator(model: nn.Module) -> nn.Module:
+def _generator(model: nn.Module) -> Any:
     # a PEFT model generates with its adapter on; other wrappers do not generate
     return model if hasattr(model, "generate") else causal_model(model)
 

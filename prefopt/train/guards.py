@@ -22,7 +22,8 @@ _HALF = (torch.bfloat16, torch.float16)
 
 
 class Guards(TrainerCallback):
-    """Stops a run whose gradient is not finite or is exactly zero, or whose policy never leaves the reference; says when
+    """Stops a run whose gradient is not finite or is exactly zero, or whose policy never leaves the reference; says
+    when
     half-precision weights swallow their updates."""
 
     def __init__(self, trainer: PreferenceTrainer) -> None:
@@ -36,11 +37,15 @@ class Guards(TrainerCallback):
         if any(p.requires_grad and p.dtype in _HALF for p in model.parameters()):
             self._sample = MovedSample(model)
             logger.warning(
-                "trained weights are stored in half precision, which rounds small updates away; `weights/moved` in the metrics is "
-                "the share of weights that an update changed. `model.dtype: float32` with `training.bf16: true` keeps them."
+                "trained weights are stored in half precision, which rounds small updates away; `weights/moved` in "
+                "the metrics is "
+                "the share of weights that an update changed. `model.dtype: float32` with `training.bf16: true` "
+                "keeps them."
             )
 
-    def on_pre_optimizer_step(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         if self._sample is not None:
             self._sample.remember()
         if self.trainer.is_deepspeed_enabled or args.fp16:
@@ -50,7 +55,8 @@ class Guards(TrainerCallback):
         if not math.isfinite(total):
             raise RunError(
                 f"training, step {state.global_step + 1}: the gradient is not finite although the loss is. "
-                "The optimizer has not moved. Lower training.learning_rate, or look at the last rows with `prefopt preview`."
+                "The optimizer has not moved. Lower training.learning_rate, or look at the last rows with `prefopt "
+                "preview`."
             )
         if total == 0 and self.updates == 0:
             raise RunError(
@@ -58,7 +64,9 @@ class Guards(TrainerCallback):
                 "Either both responses give the same tokens, or the trainable parameters do not reach the loss."
             )
 
-    def on_optimizer_step(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         if self._sample is not None:
             moved, count = self._sample.compare()
             self.trainer.sums["train"].add_total("weights/moved", moved, count)
@@ -67,7 +75,12 @@ class Guards(TrainerCallback):
         self.updates += max(rates, default=0.0) > 0
 
     def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float] | None = None, **_: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **_: Any,
     ) -> None:
         logs = logs or {}
         delta, moved = logs.get("displacement/chosen_delta"), logs.get("displacement/rejected_delta")
@@ -75,8 +88,10 @@ class Guards(TrainerCallback):
             return
         if delta == 0 and moved == 0 and logs.get("rewards/ties") == 1:
             raise RunError(
-                f"after {state.global_step} steps the policy still equals the reference in every log-probability. The weights do not "
-                "move (half-precision storage at a small learning rate rounds every update away), or the reference moves with them."
+                f"after {state.global_step} steps the policy still equals the reference in every log-probability. "
+                "The weights do not "
+                "move (half-precision storage at a small learning rate rounds every update away), or the reference "
+                "moves with them."
             )
         if abs(logs["loss"] - math.log(2)) < 1e-4 and self.updates >= 20 and not self._said_log2:
             self._said_log2 = True

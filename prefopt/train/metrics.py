@@ -1,7 +1,7 @@
 """Metrics as sums and counts: added on the device, reduced over ranks once per logging step, divided once.
 
-A mean over windows, micro-batches and ranks is exact only when what is averaged is known to be one number per row. So each
-metric is a pair (sum, count) over real rows; nothing is averaged before everything is summed.
+A mean over windows, micro-batches and ranks is exact only when what is averaged is known to be one number per row. So
+each metric is a pair (sum, count) over real rows; nothing is averaged before everything is summed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class MetricSums:
     ) -> dict[str, tuple[float, float]]:
         """(sum, count) by name over everything added since the last time, on all ranks, and a fresh start.
 
-        `reduce` sums a tensor `[M, 2]` over ranks. `names` are what the ranks agreed on, where they may know different ones.
+        `reduce` sums a tensor `[M, 2]` over ranks. `names` are what the ranks agreed on, where they may know different
+        ones.
         """
         names = self.names if names is None else names
         if not names:
@@ -69,8 +70,8 @@ def means(sums: Mapping[str, tuple[float, float]]) -> dict[str, float]:
 def row_metrics(out: LossOutput, scores: Scores) -> dict[str, Tensor]:
     """What is reported of every batch, one number per row, `[B]`.
 
-    For pairs: `rewards/*`, `logps/*` (whole-response log-probabilities, nats), and beside a reference `displacement/*` (how
-    far the policy has moved from it, nats; the dropped ones are shares of rows). `rewards/ties` is apart from
+    For pairs: `rewards/*`, `logps/*` (whole-response log-probabilities, nats), and beside a reference `displacement/*`
+    (how far the policy has moved from it, nats; the dropped ones are shares of rows). `rewards/ties` is apart from
     `rewards/accuracies`: a tie is not a win.
     """
     found: dict[str, Tensor] = {f"loss/{name}": part for name, part in out.parts.items()}

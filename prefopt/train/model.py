@@ -25,14 +25,18 @@ def model_path(name_or_path: str) -> str:
     return str(demo_model_path(name_or_path)) if name_or_path.startswith("demo:") else name_or_path
 
 
-def load_tokenizer(name_or_path: str, *, revision: str | None = None, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+def load_tokenizer(
+    name_or_path: str, *, revision: str | None = None, trust_remote_code: bool = False
+) -> PreTrainedTokenizerBase:
     """Raises: `ConfigError` when there is no tokenizer at that place."""
     try:
-        return AutoTokenizer.from_pretrained(  # type: ignore[no-any-return]
+        return AutoTokenizer.from_pretrained(
             model_path(name_or_path), revision=revision or "main", trust_remote_code=trust_remote_code
         )
     except (OSError, ValueError) as error:
-        raise ConfigError(f"model.name_or_path: no tokenizer could be loaded from '{name_or_path}': {_first_line(error)}") from error
+        raise ConfigError(
+            f"model.name_or_path: no tokenizer could be loaded from '{name_or_path}': {_first_line(error)}"
+        ) from error
 
 
 def load_model(
@@ -51,7 +55,7 @@ def load_model(
     try:
         config = AutoConfig.from_pretrained(path, revision=revision or "main", trust_remote_code=trust_remote_code)
         switch_off_dropout(config)
-        return AutoModelForCausalLM.from_pretrained(  # type: ignore[no-any-return]
+        return AutoModelForCausalLM.from_pretrained(
             path,
             config=config,
             revision=revision or "main",
@@ -61,7 +65,9 @@ def load_model(
             use_safetensors=True,
         )
     except (OSError, ValueError) as error:
-        raise ConfigError(f"model.name_or_path: no model could be loaded from '{name_or_path}': {_first_line(error)}") from error
+        raise ConfigError(
+            f"model.name_or_path: no model could be loaded from '{name_or_path}': {_first_line(error)}"
+        ) from error
 
 
 def _first_line(error: Exception) -> str:
@@ -84,7 +90,7 @@ def switch_off_dropout(config: Any) -> list[str]:
     return changed
 
 
-def load_policy(section: ModelSection) -> nn.Module:
+def load_policy(section: ModelSection) -> Any:
     """The model that is trained: full weights, or with the adapter that the recipe asks for."""
     model = load_model(
         section.name_or_path,
@@ -96,7 +102,7 @@ def load_policy(section: ModelSection) -> nn.Module:
     return model if section.adapter is None else with_adapter(model, section.adapter)
 
 
-def with_adapter(model: PreTrainedModel, adapter: AdapterSection) -> nn.Module:
+def with_adapter(model: PreTrainedModel, adapter: AdapterSection) -> Any:
     """New adapter, a started one to continue, or a started one merged in before a new one.
 
     Raises: `ConfigError` when the starting adapter cannot be read or the target modules do not exist.

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def check_vocabulary(model: nn.Module, tokenizer: PreTrainedTokenizerBase, *, reference: nn.Module | None = None) -> None:
+def check_vocabulary(
+    model: nn.Module, tokenizer: PreTrainedTokenizerBase, *, reference: nn.Module | None = None
+) -> None:
     """The tokenizer's ids fit the policy's embedding, and the policy's vocabulary is the reference's.
 
     Rows of an embedding beyond the tokenizer are padding and allowed.
@@ -29,12 +31,16 @@ def check_vocabulary(model: nn.Module, tokenizer: PreTrainedTokenizerBase, *, re
     rows = causal_model(model).get_input_embeddings().weight.shape[0]
     largest = max(tokenizer.get_vocab().values(), default=0)
     if largest >= rows:
-        raise ConfigError(f"the tokenizer has ids up to {largest}, the model's embedding {rows} rows: they do not belong together.")
+        raise ConfigError(
+            f"the tokenizer has ids up to {largest}, the model's embedding {rows} rows: they do not belong together."
+        )
     if reference is None:
         return
     theirs = causal_model(reference).get_input_embeddings().weight.shape[0]
     if theirs != rows and largest >= min(theirs, rows):
-        raise ConfigError(f"the policy has {rows} token ids and the reference {theirs}: they do not share a vocabulary.")
+        raise ConfigError(
+            f"the policy has {rows} token ids and the reference {theirs}: they do not share a vocabulary."
+        )
 
 
 def check_reference_tokenizer(ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase) -> None:
@@ -47,7 +53,8 @@ def check_reference_tokenizer(ours: PreTrainedTokenizerBase, theirs: PreTrainedT
     mine, other = ours.get_vocab(), theirs.get_vocab()
     token = next(t for t in sorted({*mine, *other}) if mine.get(t) != other.get(t))
     raise ConfigError(
-        f"the reference's tokenizer differs from the policy's: token {token!r} is {mine.get(token)} here and {other.get(token)} there."
+        f"the reference's tokenizer differs from the policy's: token {token!r} is {mine.get(token)} here and "
+        f"{other.get(token)} there."
     )
 
 
@@ -58,8 +65,10 @@ def check_first_rows(trainer: PreferenceTrainer, *, same_reference: bool, rows: 
     Returns the largest difference between policy and reference per token, in nats, when they should be equal.
     Raises: `RunError` when every log-probability is exactly 0, or policy and reference disagree.
     """
-    dataset: Rows = trainer.train_dataset  # type: ignore[assignment]
-    batch = trainer._prepare_inputs(trainer.collator([{**dataset[i], "index": i} for i in range(min(rows, len(dataset)))]))
+    dataset: Rows = trainer.train_dataset
+    batch = trainer._prepare_inputs(
+        trainer.collator([{**dataset[i], "index": i} for i in range(min(rows, len(dataset)))])
+    )
     model = trainer.model
     was = model.training
     model.train()  # a dropout that is still active shows here
@@ -70,7 +79,8 @@ def check_first_rows(trainer: PreferenceTrainer, *, same_reference: bool, rows: 
     scored = policy[batch["mask"]]
     if len(scored) and not scored.any():
         raise RunError(
-            "every log-probability of the first rows is exactly 0: the model is certain of every token. The tokenizer maps all words to "
+            "every log-probability of the first rows is exactly 0: the model is certain of every token. The "
+            "tokenizer maps all words to "
             "one id, or the vocabulary has one entry; nothing can be learned from that."
         )
     reference = trainer.reference(batch) if same_reference else None
@@ -80,7 +90,8 @@ def check_first_rows(trainer: PreferenceTrainer, *, same_reference: bool, rows: 
     tolerance = 0.1 if trainer.scorer.autocast is not None or next(model.parameters()).dtype != torch.float32 else 1e-3
     if not gap <= tolerance:
         raise RunError(
-            f"policy and reference should be equal before the first step, but differ by up to {gap:.4g} nats per token (allowed "
+            f"policy and reference should be equal before the first step, but differ by up to {gap:.4g} nats per "
+            "token (allowed "
             f"{tolerance:g}): dropout is active, or the reference is another model or runs in another precision."
         )
     return {"policy_equals_reference_to": gap}

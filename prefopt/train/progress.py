@@ -31,7 +31,13 @@ class ProgressLines(TrainerCallback):
         console = Console(stderr=True)
         if not console.is_terminal:
             return
-        columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+        columns = (
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+        )
         self.bar = Progress(*columns, console=console)
         self.bar.start()
         self.task = self.bar.add_task("", total=state.max_steps, completed=state.global_step)
@@ -41,7 +47,12 @@ class ProgressLines(TrainerCallback):
             self.bar.update(self.task, completed=state.global_step)
 
     def on_log(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, float] | None = None, **_: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **_: Any,
     ) -> None:
         if not state.is_world_process_zero or args.disable_tqdm or logs is None or "loss" not in logs:
             return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import TRAINING_ARGS_NAME
 
 from prefopt.errors import ConfigError, RunError
 from prefopt.runs import CHECKPOINT_STATE, RunDirectory, read_json, write_json
@@ -35,6 +36,7 @@ class CheckpointState(TrainerCallback):
         if not self.trainer.is_world_process_zero():
             return
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, and `recipe.yaml` says the same
         content = {**self.identity, "step": state.global_step, "num_tokens": self.trainer.tokens_seen, "probe": probe}
         write_json(folder / CHECKPOINT_STATE, content)
 
@@ -42,13 +44,15 @@ class CheckpointState(TrainerCallback):
 @torch.no_grad()
 def probe_logps(trainer: PreferenceTrainer, *, rows: int = 2) -> dict[str, list[list[float]]]:
     """Whole-response log-probabilities `[rows][R]` of the first training rows under policy and reference, in nats."""
-    found = [{**trainer.train_dataset[i], "index": i} for i in range(min(rows, len(trainer.train_dataset)))]  # type: ignore[arg-type,index]
+    found = [{**trainer.train_dataset[i], "index": i} for i in range(min(rows, len(trainer.train_dataset)))]
     batch = trainer._prepare_inputs(trainer.collator(found))
     model = trainer.model_wrapped if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled else trainer.model
     with evaluating(model):
         stats = {"policy": trainer.scorer(model, batch), "reference": trainer.reference(batch)}
     return {
-        who: value.logps.double().masked_fill(~batch["mask"], 0).sum(-1).tolist() for who, value in stats.items() if value is not None
+        who: value.logps.double().masked_fill(~batch["mask"], 0).sum(-1).tolist()
+        for who, value in stats.items()
+        if value is not None
     }
 
 

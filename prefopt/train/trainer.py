@@ -13,19 +13,19 @@ from typing import Any, Literal
 
 import torch
 from accelerate.utils import gather_object
-from prefopt.data.collate import Collator
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
+from prefopt.data.collate import Collator
 from prefopt.data.sampler import BatchSampler, PickedRows, PreferenceLoader, Rows
 from prefopt.errors import ConfigError, NonFiniteError, RunError
 from prefopt.losses import Loss, Objective
 from prefopt.runs import RunDirectory
 from prefopt.scores import Need
 from prefopt.scoring.heads import causal_model
-from prefopt.scoring.policy import Scorer
+from prefopt.scoring.policy import Backend, Scorer
 from prefopt.scoring.reference import AdapterOffReference, ModelReference, NoReference, Reference, freeze
 from prefopt.train.guards import Guards
 from prefopt.train.metrics import MetricSums, means, row_metrics, wide
@@ -42,10 +42,11 @@ RowEvaluation = Callable[["PreferenceTrainer", Rows, str], dict[str, float]]
 class PreferenceTrainer(Trainer):
     """Train a causal language model on tokenized preference rows with any registered loss.
 
-    `objective` is a loss from `get_loss` or an `Objective`. `train_dataset` and `eval_dataset` (one, or several by name) hold rows
-    as `prefopt.data.prepare_rows` makes them. `reference` defaults to the model as it is now: its adapter switched off if it
-    has one, a frozen copy if not, and none when no loss needs one. `nonfinite` says what a NaN does: `stop` ends the run before
-    the optimizer moves, `skip` leaves the row out and counts it. `run` receives `metrics.jsonl`.
+    `objective` is a loss from `get_loss` or an `Objective`. `train_dataset` and `eval_dataset` (one, or several by
+    name) hold rows as `prefopt.data.prepare_rows` makes them. `reference` defaults to the model as it is now: its
+    adapter switched off if it has one, a frozen copy if not, and none when no loss needs one. `nonfinite` says what a
+    NaN does: `stop` ends the run before the optimizer moves, `skip` leaves the row out and counts it. `run` receives
+    `metrics.jsonl`.
 
     Raises: `ConfigError` for several visible devices in one process, or a model with nothing to train.
     """
@@ -176,7 +177,9 @@ class PreferenceTrainer(Trainer):
         if self.nonfinite == "skip":
             sums.add_total(_SKIPPED, torch.tensor(len(self.skipped) - before), torch.ones(()))
         if step is None:  # the backward pass must still run: other ranks wait for this one's gradients
-            return sum((p.sum() * 0 for p in model.parameters() if p.requires_grad), torch.zeros((), device=self.args.device))
+            return sum(
+                (p.sum() * 0 for p in model.parameters() if p.requires_grad), torch.zeros((), device=self.args.device)
+            )
         weight = inputs["weight"]
         metrics = row_metrics(step.out, step.scores)
         if not training:
@@ -206,9 +209,13 @@ class PreferenceTrainer(Trainer):
         text = f"{where}, step {self.state.global_step + 1}: {error} Rows: {names}."
         broken = next((n for n, p in causal_model(model).named_parameters() if not torch.isfinite(p).all()), None)
         if broken is not None:
-            raise RunError(f"{text} The weights themselves are not finite, first '{broken}'; no row can be scored.") from None
+            raise RunError(
+                f"{text} The weights themselves are not finite, first '{broken}'; no row can be scored."
+            ) from None
         if self.nonfinite == "stop":
-            raise RunError(f"{text} The optimizer has not moved. `safety.nonfinite: skip` leaves such rows out.") from None
+            raise RunError(
+                f"{text} The optimizer has not moved. `safety.nonfinite: skip` leaves such rows out."
+            ) from None
         logger.warning("%s Left out.", text)
         self.skipped.extend(self.row_name(int(inputs["ids"][row])) for row in error.rows)
 
@@ -279,7 +286,8 @@ def refuse_data_parallel(args: TrainingArguments) -> None:
     if args.n_gpu > 1:
         raise ConfigError(
             f"{args.n_gpu} devices are visible to one process. Start one process per device, "
-            f"`accelerate launch --num_processes {args.n_gpu} -m prefopt train RECIPE`, or show it one with CUDA_VISIBLE_DEVICES=0."
+            f"`accelerate launch --num_processes {args.n_gpu} -m prefopt train RECIPE`, or show it one with "
+            "CUDA_VISIBLE_DEVICES=0."
         )
 
 
@@ -287,10 +295,12 @@ def refuse_coupled(objective: Objective) -> None:
     """Raises: `ConfigError` for a loss that looks at the whole batch, which this trainer does not show it yet."""
     coupled = [loss.name for loss in objective.losses if loss.spec.coupled]
     if coupled:
-        raise ConfigError(f"loss '{coupled[0]}' looks at the whole batch; training with such a loss is not available yet.")
+        raise ConfigError(
+            f"loss '{coupled[0]}' looks at the whole batch; training with such a loss is not available yet."
+        )
 
 
-def default_scorer(args: TrainingArguments, backend: Literal["auto", "chunked", "plain"] = "auto") -> Scorer:
+def default_scorer(args: TrainingArguments, backend: Backend = "auto") -> Scorer:
     """A scorer that computes in the precision the training arguments ask for."""
     return Scorer(backend=backend, autocast=torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None)
 

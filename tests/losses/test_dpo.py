@@ -41,7 +41,9 @@ def test_smoothing_gives_the_margin_a_finite_target() -> None:
     target = math.log((1 - 0.2) / 0.2)
     loss = get_loss("dpo", beta=1.0, label_smoothing=0.2)
     policy = torch.tensor([[[target], [0.0]]], dtype=torch.float64, requires_grad=True)
-    scores = dataclasses.replace(make_scores(loss, prompts=1, tokens=1), policy=policy, reference=torch.zeros(1, 2, 1, dtype=torch.float64))
+    scores = dataclasses.replace(
+        make_scores(loss, prompts=1, tokens=1), policy=policy, reference=torch.zeros(1, 2, 1, dtype=torch.float64)
+    )
     (gradient,) = torch.autograd.grad(loss(scores).losses.sum(), policy)
     assert gradient.abs().max() < 1e-12
 

@@ -27,7 +27,9 @@ def test_shared_batch_values_and_derivatives() -> None:
 
 def test_equals_dpo_when_lam_is_zero() -> None:
     scores = make_scores(get_loss("dpop"))
-    torch.testing.assert_close(get_loss("dpop", beta=0.2, lam=0)(scores).losses, get_loss("dpo", beta=0.2)(scores).losses)
+    torch.testing.assert_close(
+        get_loss("dpop", beta=0.2, lam=0)(scores).losses, get_loss("dpo", beta=0.2)(scores).losses
+    )
 
 
 def test_equals_dpo_while_the_chosen_response_stands_above_the_reference() -> None:
@@ -50,5 +52,7 @@ def test_first_step_is_plain_dpo() -> None:
     scores = make_scores(get_loss("dpop"))
     policy = scores.reference.clone().requires_grad_()
     start = dataclasses.replace(scores, policy=policy)
-    ours, plain = (torch.autograd.grad(get_loss(name, beta=0.3)(start).losses.sum(), policy)[0] for name in ("dpop", "dpo"))
+    ours, plain = (
+        torch.autograd.grad(get_loss(name, beta=0.3)(start).losses.sum(), policy)[0] for name in ("dpop", "dpo")
+    )
     torch.testing.assert_close(ours, plain)

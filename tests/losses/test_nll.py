@@ -14,7 +14,9 @@ def test_worked_values_per_response() -> None:
     policy = torch.tensor([[row + [0.0] * (width - len(row))] for row in rows], dtype=torch.float64)
     mask = torch.arange(width) < torch.tensor([[len(row)] for row in rows]).unsqueeze(-1)
     expected = REGISTRY["registry/nll_terms"]["expected"]["mean_per_response"]
-    torch.testing.assert_close(get_loss("nll")(Scores(policy=policy, mask=mask)).losses, torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(
+        get_loss("nll")(Scores(policy=policy, mask=mask)).losses, torch.tensor(expected, dtype=torch.float64)
+    )
 
 
 def test_beside_a_pair_loss_it_reads_the_chosen_response_only() -> None:

@@ -30,7 +30,9 @@ def test_equals_dpo_when_no_label_is_flipped() -> None:
 def test_expectation_over_flips_is_dpo_on_the_clean_labels(epsilon: float) -> None:
     loss = get_loss("robust_dpo", epsilon=epsilon)
     clean = make_scores(get_loss("dpo"))
-    flipped = dataclasses.replace(clean, policy=clean.policy.flip(1), reference=clean.reference.flip(1), mask=clean.mask.flip(1))
+    flipped = dataclasses.replace(
+        clean, policy=clean.policy.flip(1), reference=clean.reference.flip(1), mask=clean.mask.flip(1)
+    )
     expected = (1 - epsilon) * loss(clean).losses + epsilon * loss(flipped).losses
     torch.testing.assert_close(expected, get_loss("dpo")(clean).losses)
 
@@ -38,5 +40,8 @@ def test_expectation_over_flips_is_dpo_on_the_clean_labels(epsilon: float) -> No
 def test_sign_is_opposite_to_label_smoothing() -> None:
     scores = make_scores(get_loss("dpo"))
     plain = get_loss("dpo")(scores).losses
-    robust, smoothed = get_loss("robust_dpo", epsilon=0.1)(scores).losses, get_loss("dpo", label_smoothing=0.1)(scores).losses
+    robust, smoothed = (
+        get_loss("robust_dpo", epsilon=0.1)(scores).losses,
+        get_loss("dpo", label_smoothing=0.1)(scores).losses,
+    )
     torch.testing.assert_close((robust - plain) * (1 - 0.2), -(smoothed - plain))

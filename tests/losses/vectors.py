@@ -13,7 +13,9 @@ from prefopt import Scores
 
 _FOLDER = Path(__file__).parent.parent / "vectors"
 SEQUENCE: list[dict[str, Any]] = json.loads((_FOLDER / "sequence.json").read_text())
-REGISTRY: dict[str, dict[str, Any]] = {case["method"]: case for case in json.loads((_FOLDER / "registry.json").read_text())}
+REGISTRY: dict[str, dict[str, Any]] = {
+    case["method"]: case for case in json.loads((_FOLDER / "registry.json").read_text())
+}
 
 
 def cases(method: str, **fixed: Any) -> list[dict[str, Any]]:
@@ -26,9 +28,16 @@ def leaves(inputs: dict[str, Any], dtype: torch.dtype) -> tuple[list[Tensor], Sc
     """Policy log-probabilities of chosen and rejected as leaves, and the scores built on them."""
     tokens = "policy_chosen_token_logps" in inputs
     suffix = "_token_logps" if tokens else "_logps"
-    policy = [torch.tensor(inputs[f"policy_{side}{suffix}"], dtype=dtype, requires_grad=True) for side in ("chosen", "rejected")]
+    policy = [
+        torch.tensor(inputs[f"policy_{side}{suffix}"], dtype=dtype, requires_grad=True)
+        for side in ("chosen", "rejected")
+    ]
     known = f"reference_chosen{suffix}" in inputs
-    reference = [torch.tensor(inputs[f"reference_{side}{suffix}"], dtype=dtype) for side in ("chosen", "rejected")] if known else None
+    reference = (
+        [torch.tensor(inputs[f"reference_{side}{suffix}"], dtype=dtype) for side in ("chosen", "rejected")]
+        if known
+        else None
+    )
     if not tokens:
         return policy, Scores.from_sums(torch.stack(policy, -1), torch.stack(reference, -1) if reference else None)
     masks = [torch.tensor(inputs[f"{side}_mask"], dtype=torch.bool) for side in ("chosen", "rejected")]
@@ -63,7 +72,10 @@ def check_registry(loss: Any, case: dict[str, Any]) -> None:
     width = max(len(row) for rows in ragged.values() for row in rows)
 
     def block(model: str) -> Tensor:
-        sides = [torch.stack([torch.nn.functional.pad(r, (0, width - len(r))) for r in ragged[f"{model}_{s}_tokens"]]) for s in SIDES]
+        sides = [
+            torch.stack([torch.nn.functional.pad(r, (0, width - len(r))) for r in ragged[f"{model}_{s}_tokens"]])
+            for s in SIDES
+        ]
         return torch.stack(sides, 1)
 
     lengths = torch.tensor([[len(row) for row in ragged[f"policy_{side}_tokens"]] for side in SIDES]).T

@@ -27,7 +27,15 @@ def launched(folder: Path, options: dict[str, Any], *, processes: int = 2) -> di
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    for name in ("loss", "grad_norm", "rewards/margins", "rewards/accuracies", "logps/chosen", "num_tokens", "parameters"):
+    for name in (
+        "loss",
+        "grad_norm",
+        "rewards/margins",
+        "rewards/accuracies",
+        "logps/chosen",
+        "num_tokens",
+        "parameters",
+    ):
         assert found[name] == pytest.approx(expected[name], rel=1e-5, abs=1e-5), name
     assert found["eval"] == pytest.approx(expected["eval"], rel=1e-5, abs=1e-6)
 

@@ -18,7 +18,9 @@ from tests.train.tiny import arguments, flat, history, tiny_model, tiny_rows
 
 def run(folder: Path, *, rows: int, batch: int, steps: int, **changes: Any) -> PreferenceTrainer:
     """Train the tiny model on the first `rows` rows with `batch` rows per device, and evaluate on seven more."""
-    args = arguments(folder, per_device_train_batch_size=batch, max_steps=steps, per_device_eval_batch_size=2, **changes)
+    args = arguments(
+        folder, per_device_train_batch_size=batch, max_steps=steps, per_device_eval_batch_size=2, **changes
+    )
     data = tiny_rows(rows + 7)
     trainer = PreferenceTrainer(
         tiny_model(), args, objective=get_loss("dpo"), train_dataset=data[:rows], eval_dataset={"held": data[rows:]}
@@ -29,9 +31,15 @@ def run(folder: Path, *, rows: int, batch: int, steps: int, **changes: Any) -> P
 
 def trajectory(trainer: PreferenceTrainer) -> dict[str, Any]:
     """Losses, metrics, evaluation and final parameters."""
-    evaluation = {k: v for k, v in trainer.evaluate().items() if not k.endswith(("runtime", "per_second"))}
+    evaluation = {
+        k: v for k, v in trainer.evaluate().items() if k != "epoch" and not k.endswith(("runtime", "per_second"))
+    }
     names = ("loss", "grad_norm", "rewards/margins", "rewards/accuracies", "logps/chosen", "num_tokens")
-    return {**{name: history(trainer, name) for name in names}, "eval": evaluation, "parameters": flat(trainer.model).tolist()}
+    return {
+        **{name: history(trainer, name) for name in names},
+        "eval": evaluation,
+        "parameters": flat(trainer.model).tolist(),
+    }
 
 
 def main() -> None:

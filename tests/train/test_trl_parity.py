@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,19 @@ def trl_run(model: Any, tokenizer: Any, folder: Path, **options: Any) -> Any:
     from trl import DPOConfig, DPOTrainer
 
     base = arguments(folder, max_steps=10, per_device_train_batch_size=4).to_dict()
-    kept = {key: base[key] for key in ("use_cpu", "report_to", "disable_tqdm", "save_strategy", "logging_steps", "learning_rate")}
-    kept |= {"lr_scheduler_type": "constant", "max_steps": 10, "per_device_train_batch_size": 4, "train_sampling_strategy": "sequential"}
-    config = DPOConfig(output_dir=str(folder), bf16=False, gradient_checkpointing=False, max_length=256, **kept, **options)
+    kept = {
+        key: base[key]
+        for key in ("use_cpu", "report_to", "disable_tqdm", "save_strategy", "logging_steps", "learning_rate")
+    }
+    kept |= {
+        "lr_scheduler_type": "constant",
+        "max_steps": 10,
+        "per_device_train_batch_size": 4,
+        "train_sampling_strategy": "sequential",
+    }
+    config = DPOConfig(
+        output_dir=str(folder), bf16=False, gradient_checkpointing=False, max_length=256, **kept, **options
+    )
     set_seed(config.seed)
     trainer = DPOTrainer(model=copy.deepcopy(model), args=config, train_dataset=stories(40), processing_class=tokenizer)
     trainer.train()
@@ -45,7 +56,9 @@ def trl_run(model: Any, tokenizer: Any, folder: Path, **options: Any) -> Any:
 
 def our_run(model: Any, tokenizer: Any, rows: Any, folder: Path, loss: Any) -> PreferenceTrainer:
     args = arguments(folder, max_steps=10, train_sampling_strategy="sequential")
-    trainer = PreferenceTrainer(copy.deepcopy(model), args, objective=loss, train_dataset=rows, processing_class=tokenizer)
+    trainer = PreferenceTrainer(
+        copy.deepcopy(model), args, objective=loss, train_dataset=rows, processing_class=tokenizer
+    )
     trainer.train()
     return trainer
 
@@ -57,7 +70,15 @@ def as_rows(dataset: Dataset) -> list[dict[str, Any]]:
         responses = [row["chosen_ids"], row["rejected_ids"]]
         masks = [[True] * len(ids) for ids in responses]
         length = len(row["prompt_ids"]) + max(map(len, responses))
-        rows.append({"id": str(number), "prompt_ids": row["prompt_ids"], "responses": responses, "masks": masks, "length": length})
+        rows.append(
+            {
+                "id": str(number),
+                "prompt_ids": row["prompt_ids"],
+                "responses": responses,
+                "masks": masks,
+                "length": length,
+            }
+        )
     return rows
 
 
@@ -70,7 +91,10 @@ def as_rows(dataset: Dataset) -> list[dict[str, Any]]:
     ],
     ids=["sigmoid", "ipo", "robust"],
 )
-def test_ten_steps_agree_with_trl(theirs: dict[str, Any], ours: tuple[str, dict[str, Any]], tmp_path: Path, stories260k: Path) -> None:
+def test_ten_steps_agree_with_trl(
+    theirs: dict[str, Any], ours: tuple[str, dict[str, Any]], tmp_path: Path, asset: Callable[[str], Path]
+) -> None:
+    stories260k = asset("models/stories260k")
     model = AutoModelForCausalLM.from_pretrained(stories260k, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(stories260k)
     oracle = trl_run(model, tokenizer, tmp_path / "trl", **theirs)

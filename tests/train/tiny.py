@@ -15,7 +15,9 @@ def tiny_model(*, seed: int = 0, dtype: torch.dtype = torch.float32, **changes: 
     """Two layers of width 32, untied unless told otherwise."""
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
-    config = LlamaConfig(**{**sizes, **heads, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, **changes})
+    config = LlamaConfig(
+        **{**sizes, **heads, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, **changes}
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return LlamaForCausalLM(config).to(dtype)
@@ -34,7 +36,9 @@ def tiny_rows(count: int, *, seed: int = 0, responses: int = 2) -> list[dict[str
         prompt, answers = [1, *ids(2, 8)], [[*ids(0, 10), 2] for _ in range(responses)]
         longest = len(prompt) + max(map(len, answers))
         masks = [[True] * len(answer) for answer in answers]
-        rows.append({"id": f"row-{number}", "prompt_ids": prompt, "responses": answers, "masks": masks, "length": longest})
+        rows.append(
+            {"id": f"row-{number}", "prompt_ids": prompt, "responses": answers, "masks": masks, "length": longest}
+        )
     return rows
 
 
