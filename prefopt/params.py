@@ -103,6 +103,8 @@ def _problem(
     if kind == "value_error":
         subject = f"{name} " if path else ""
         return Problem(f"{prefix}{subject}{context.get('error', detail['msg'])}", path)
+    if kind in {"string_too_short", "too_short"}:
+        return Problem(f"{prefix}{name} must not be empty.", path)
     unit = _counted_unit(model, tuple(detail["loc"])) if kind in _BOUNDS else ""
     wanted = _wanted(kind, context, detail["msg"])
     guess = did_you_mean(given, _CHOICES.findall(wanted)) if kind == "literal_error" and isinstance(given, str) else ""
@@ -148,8 +150,6 @@ def _wanted(kind: str, context: Mapping[str, Any], message: str) -> str:
         return _BOUNDS[kind].format(**context)
     if kind == "literal_error":
         return f"one of {context['expected']}" if " or " in str(context["expected"]) else str(context["expected"])
-    if kind in {"string_too_short", "too_short"}:
-        return "given, not empty"
     return _TYPES.get(kind.split("_")[0]) or message.removeprefix("Input should be ").removeprefix("a valid ")
 
 

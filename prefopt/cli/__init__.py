@@ -28,7 +28,7 @@ app = typer.Typer(
 Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="recipe file, YAML or JSON", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="settings over the recipe's, e.g. loss.beta=0.2", show_default=False),
+    typer.Argument(metavar="KEY=VALUE", help="settings over the recipe's, e.g. loss.beta=0.2", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable on stdout, and nothing else there")]
 
@@ -119,7 +119,7 @@ def preview(
 
 @app.command()
 def losses(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="one loss in full", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="one loss in full", show_default=False)] = None,
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="the table of losses as Markdown")] = False,
     into: Annotated[

@@ -40,7 +40,7 @@ NOT_YET = (
     NotYet("scoring.backend", ("auto", "chunked", "plain"), "TRL's fused head"),
     NotYet("scoring.tokens_per_batch", (), "cutting batches by tokens"),
     NotYet("scoring.coupling", ("micro",), "a window of the whole optimizer step"),
-    NotYet("safety.alarms", ([],), "alarms"),
+    NotYet("safety.alarms", ([],), "a list of alarms"),
     NotYet("diagnostics", ({},), "probing during training"),
     NotYet("loss.modify", ([],), "composing a loss with a weighting"),
 )

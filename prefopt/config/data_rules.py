@@ -19,7 +19,7 @@ from prefopt.params import KeyPath
 from prefopt.scores import Need
 
 _COLUMNS = (*READ_COLUMNS, *KEPT_COLUMNS, *ALIASES)
-_BOTH_SIDES = {
+NEEDED_COLUMNS = {
     Need.STEPS: ("step labels", "chosen_steps", "rejected_steps"),
     Need.STEP_REWARDS: ("step rewards", "chosen_step_rewards", "rejected_step_rewards"),
     Need.TOKEN_SCORES: ("token scores", "chosen_token_scores", "rejected_token_scores"),
@@ -88,6 +88,11 @@ def _wrong_file(source: SourceSection, path: Path) -> Iterator[str]:
         yield str(records)
 
 
+def evaluation_sets_are_named(data: DataSection) -> Iterator[Problem]:
+    if "path" in data.eval:
+        yield Problem("data.eval holds sets by name; write `eval: {heldout: {path: ...}}`.", ("data", "eval"))
+
+
 def column_maps_fit(data: DataSection) -> Iterator[Problem]:
     for where, source in sources(data):
         records = _first_records(source)
@@ -130,7 +135,7 @@ def _wrong_form(seen: Peek, objective: Objective, file: str) -> str:
 
 
 def _missing_need(seen: Peek, objective: Objective, file: str) -> str:
-    for need, (words, *columns) in _BOTH_SIDES.items():
+    for need, (words, *columns) in NEEDED_COLUMNS.items():
         if need in objective.needs and not seen.columns >= set(columns):
             return f"needs {words}, but {file} has none (columns {' and '.join(columns)})."
     return ""
@@ -193,6 +198,7 @@ def template_is_readable(data: DataSection) -> Iterator[Problem]:
 
 DATA_RULES: tuple[Callable[..., Iterable[Problem]], ...] = (
     sources_exist,
+    evaluation_sets_are_named,
     column_maps_fit,
     columns_fit_loss,
     negatives_fit_loss,

@@ -17,7 +17,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from prefopt.errors import ConfigError, Problem, did_you_mean
 from prefopt.params import KeyPath
 
-LARGEST_FILE = 1_000_000
+LARGEST_FILE = 200_000
 """Bytes. A recipe is a page of text; whoever names a data file by mistake is told at once."""
 
 MOST_VALUES = 20_000
@@ -128,7 +128,7 @@ class _Reader:
         self.places.setdefault(path, self._place(node))
         self.values += 1
         if self.values > MOST_VALUES:
-            raise ConfigError(f"{self.name}: more than {MOST_VALUES:,} values once its aliases are written out.")
+            raise ConfigError(f"{self.name}: more than {MOST_VALUES:,} values, aliases written out.")
         if id(node) in above or len(above) > DEEPEST:
             raise ConfigError(f"{self._place(node)}: nested deeper than {DEEPEST} levels, or an alias inside itself.")
         above = (*above, id(node))

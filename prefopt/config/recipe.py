@@ -94,9 +94,12 @@ class Recipe(Settings):
         objective = self.objective()
         tree = self.model_dump(exclude={"loss", "training", "diagnostics"})
         losses = [_plain_loss(loss, weight) for loss, weight in zip(objective.losses, objective.weights, strict=True)]
-        tree |= {"loss": losses if len(losses) > 1 else losses[0], "training": dict(self.training)}
+        tree["loss"] = losses if len(losses) > 1 else losses[0]
         self._drop_what_has_no_effect(tree, objective)
-        return _as_yaml(_plain({name: tree[name] for name in type(self).model_fields if name in tree}))
+        unused = unused_arguments(self.training)
+        training = {name: value for name, value in self.training.items() if name not in unused}
+        ordered = {name: tree[name] for name in type(self).model_fields if name in tree}
+        return _as_yaml(_plain(ordered) | {"training": training})
 
     def _drop_what_has_no_effect(self, tree: dict[str, Any], objective: Objective) -> None:
         if Need.REFERENCE not in objective.needs:
@@ -105,8 +108,6 @@ class Recipe(Settings):
             del tree["data"]["truncate"]
         if self.model.adapter is not None and self.model.adapter.mode == "continue":
             tree["model"]["adapter"] = {"mode": "continue", "start": self.model.adapter.start}
-        for name in unused_arguments(self.training):
-            del tree["training"][name]
 
 
 def _as_yaml(tree: Mapping[str, Any]) -> str:

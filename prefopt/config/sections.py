@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
 
 from prefopt.params import Settings, shown
 
@@ -33,6 +34,12 @@ def _source(value: Any) -> Any:
 def _listed(value: Any) -> Any:
     """A single source stands for a list of one."""
     return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _set_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        raise ValueError("may hold only letters, digits, - and _: the metrics of a set are named after it.")
+    return name
 
 
 def _names(value: Any) -> str | list[str]:
@@ -108,7 +115,7 @@ class SourceSection(Section):
 
 Source = Annotated[SourceSection, BeforeValidator(_source)]
 Sources = Annotated[tuple[Source, ...], BeforeValidator(_listed), Field(min_length=1)]
-SetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+SetName = Annotated[str, AfterValidator(_set_name)]
 
 
 class DataSection(Section):

@@ -27,7 +27,10 @@ class Written:
     file: Place
 
     def place(self, path: KeyPath) -> Place:
-        """Where the setting at `path` was written, or the closest one around it; the file alone when there is none."""
+        """Where the setting at `path` was written, or one in it, or the closest around it; at last the file alone."""
+        inside = [where for place, where in self.places.items() if place[: len(path)] == path]
+        if inside and path not in self.places:
+            return min(inside)
         for end in range(len(path), 0, -1):
             if path[:end] in self.places:
                 return self.places[path[:end]]

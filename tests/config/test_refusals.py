@@ -1,0 +1,193 @@
+"""Slips and other trainers' names: each line of the error says where, what, what was meant."""
+
+# ruff: noqa: E501 - a message stands on one line, as its reader sees it
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from prefopt.config.foreign import FOREIGN, LOSS_NAMES, advice
+from prefopt.config.sections import SECTIONS
+from prefopt.config.training import NAMES
+from prefopt.losses import loss_names
+from tests.config.conftest import GOOD, Refused
+
+SLIPS = """\
+model:
+  name_or_path: some/model
+  torch_dtype: bfloat16
+data:
+  train: pairs.jsonl
+  max_prompt_length: 512
+loss:
+  loss_type: sigmod
+  name: sigmod
+  bta: 0.3
+reference:
+  sync: {every: 10}
+  cache: columns
+training:
+  output_dir: run
+  learning_rate: "5e-7"
+  sync_ref_model: true
+  precompute_ref_log_probs: true
+beta: 0.1
+"""
+
+
+def test_everything_that_is_wrong_is_told_at_once_in_order(refused: Refused) -> None:
+    assert refused(SLIPS) == [
+        "recipe.yaml:3: model: 'torch_dtype' is a name of TRL. Here: write model.dtype for stored weights, training.bf16 "
+        "for compute.",
+        "recipe.yaml:6: data: 'max_prompt_length' is a name of TRL. Here: data.max_length bounds prompt and response "
+        "together, and data.truncate says which end is cut.",
+        "recipe.yaml:8: loss: 'loss_type' is a name of TRL. Here: write `loss: {name: ...}`; `prefopt losses` lists them.",
+        "recipe.yaml:9: unknown loss 'sigmod'. TRL's 'sigmoid' is 'dpo' here.",
+        "recipe.yaml:12: reference.sync: a reference that moves during training is not available yet. Leave it out.",
+        "recipe.yaml:13: reference.cache: a cache of reference log-probabilities is not available yet. "
+        "This version has auto and off.",
+        "recipe.yaml:16: training.learning_rate must be a number; got '5e-7'. Leave the quotes out.",
+        "recipe.yaml:17: training: 'sync_ref_model' is a name of TRL. Here: write reference.sync: {every: ..., mix: ...}.",
+        "recipe.yaml:18: training: 'precompute_ref_log_probs' is a name of TRL. Here: write reference.cache.",
+        "recipe.yaml:19: 'beta' stands in the wrong place: write loss.beta.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("name: dpo", "name: dpo\n  bta: 0.3", "7: loss 'dpo': unknown option 'bta'. Did you mean 'beta'? "
+         "Options: beta, label_smoothing, reference_free."),
+        ("name: dpo", "name: dpo\n  beta: 0.1\n  beta: 0.2", "8: 'beta' is written twice; the first is in line 7."),
+        ("name: dpo", "name: dpo\n  beta: '0.1'", "7: loss 'dpo': beta must be a number; got '0.1'."),
+        ("name: dpo", "name: dpo\n  beta: true", "7: loss 'dpo': beta must be a number; got true."),
+        ("name: dpo", "name: dpo\n  beta: .nan", "7: loss 'dpo': beta must be a finite number; got nan."),
+        ("name: dpo", "name: dpo\n  beta: null", "7: loss 'dpo': beta must be a number; got null."),
+        ("name: dpo", "name: dpo\n  weight: 0", "7: weight must be a number greater than 0; got 0."),
+        ("name: dpo", "name: dpo\n  modify: [wpo]", "7: loss.modify: composing a loss with a weighting is not available yet. "
+         "Leave it out."),
+        ("name: dpo", "name: 5", "6: loss.name must be text; got 5."),
+        ("name: dpo", "beta: 0.1", "5: loss.name is required and not given; `prefopt losses` lists the names."),
+        ("name: dpo", "name: hinge", f"6: TRL's 'hinge' is not available yet. Losses: {', '.join(loss_names())}."),
+        ("name: dpo", "name: sigmoid", "6: TRL's 'sigmoid' is 'dpo' here."),
+        ("loss:\n  name: dpo", "loss: dpo", "5: loss must be a mapping with a name, or a list of them; got 'dpo'; "
+         "write `loss: {name: dpo}`."),
+        ("loss:\n  name: dpo", "loss: [dpo]", "5: a loss must be a mapping with a name; got 'dpo'. Write {name: dpo}."),
+        ("loss:\n  name: dpo", "loss: [{name: dpo}, {name: dpo}]", "5: loss 'dpo' stands twice in one objective; "
+         "give it once with the sum of the weights."),
+        ("loss:\n  name: dpo\n", "", ": loss.name is required and not given; `prefopt losses` lists the names."),
+        ("model:\n  name_or_path: some/model", "model: some/model", "1: model must be a mapping; got 'some/model'. "
+         "Write `model: {name_or_path: some/model}`."),
+        ("model:\n  name_or_path: some/model\n", "", ": model.name_or_path is required and not given."),
+        ("  output_dir: run\n", "  seed: 1\n", "7: training.output_dir is required and not given."),
+        ("name_or_path: some/model", "name_or_path: some/model\n  dtype: bf16", "3: model.dtype must be one of 'float32', "
+         "'bfloat16' or 'float16'; got 'bf16'. Did you mean 'bfloat16'?"),
+        ("name_or_path: some/model", "name_or_path: some/model\n  adapter: {r: 0}", "3: model.adapter.r must be at least 1; "
+         "got 0."),
+        ("name_or_path: some/model", "name_or_path: some/model\n  adapter: lora", "3: model.adapter must be a mapping; "
+         "got 'lora'."),
+        ("name_or_path: some/model", "name_or_path: some/model\n  adapter: {target_modules: 3}", "3: model.adapter."
+         "target_modules must be all-linear, a pattern, or a list of layer names; got 3."),
+        ("train: pairs.jsonl", "train: {path: pairs.jsonl, weigth: 2}", "4: data.train: unknown option 'weigth'. "
+         "Did you mean 'weight'? Options: columns, name, path, revision, split, weight."),
+        ("train: pairs.jsonl", "train:\n    - pairs.jsonl\n    - {path: pairs.jsonl, weight: -1}",
+         "6: data.train.1.weight must be greater than 0; got -1."),
+        ("train: pairs.jsonl", "train: []", "4: data.train must not be empty."),
+        ("train: pairs.jsonl", "train: pairs.jsonl\n  eval: {path: pairs.jsonl, split: test}",
+         "5: data.eval holds sets by name; write `eval: {heldout: {path: ...}}`.\n"
+         "recipe.yaml:5: data.eval.split: 'test' is no file here; if it is a hub data set, say which `split`."),
+        ("train: pairs.jsonl", "train: pairs.jsonl\n  eval: {'a b': pairs.jsonl}", "5: data.eval.a b may hold only letters, "
+         "digits, - and _: the metrics of a set are named after it."),
+        ("output_dir: run", "output_dir: run\n  max_steps: 1.5", "9: training.max_steps must be a whole number; got 1.5."),
+        ("output_dir: run", "output_dir: run\n  bf16: yes", "9: training.bf16 must be true or false; got 'yes'."),
+        ("output_dir: run", "output_dir: run\n  optim: adamw_troch", "9: training.optim: unknown choice 'adamw_troch'. "
+         "Did you mean 'adamw_torch'?"),
+        ("output_dir: run", "output_dir: run\n  adam_beta2: 1", "9: training.adam_beta2 must be less than 1; got 1."),
+        ("output_dir: run", "output_dir: run\n  learning_rate: -1e-6", "9: training.learning_rate must be at least 0; "
+         "got -1e-06."),
+        ("output_dir: run", "output_dir: run\n  max_steps: 0", "9: training.max_steps must be at least 1, or -1 to go by "
+         "epochs; got 0."),
+        ("output_dir: run", "output_dir: run\n  label_names: [x]", "9: training.label_names cannot be set: prefopt's collator "
+         "names the columns of a batch."),
+        ("output_dir: run", "output_dir: run\n  group_by_length: true", "9: training: 'group_by_length' is a name of earlier "
+         "releases of transformers. Here: rows are drawn at random; drawing rows of similar length together is not "
+         "available yet."),
+        ("output_dir: run", "output_dir: run\n  train_sampling_strategy: group_by_length", "9: training."
+         "train_sampling_strategy: unknown choice 'group_by_length'. Choices: random, sequential."),
+        ("output_dir: run", "output_dir: run\n  max_length: 64", "9: training: 'max_length' stands in the wrong place: "
+         "write data.max_length."),
+        ("output_dir: run", "output_dir: run\n  revision: main", "9: training: 'revision' stands in the wrong place: "
+         "write model.revision or reference.revision."),
+        ("output_dir: run", "output_dir: run\nrl: dpo", "9: 'rl' is a name of axolotl. Here: write `loss: {name: ...}`; "
+         "`prefopt losses` lists them."),
+        ("output_dir: run", "output_dir: run\npref_beta: 0.1", "9: 'pref_beta' is a name of LLaMA-Factory. Here: write "
+         "loss.beta."),
+        ("output_dir: run", "output_dir: run\nadapter: lora", "9: 'adapter' stands in the wrong place: write model.adapter."),
+        ("output_dir: run", "output_dir: run\ndiagnostics: {every: 5}", "9: diagnostics: probing during training is not "
+         "available yet. Leave it out."),
+        ("output_dir: run", "output_dir: run\nscoring: {layout: shared_prefix}", "9: scoring.layout: one row for all responses "
+         "of a prompt is not available yet. This version has auto and separate."),
+        ("output_dir: run", "output_dir: run\nscoring: {backend: trl}", "9: scoring.backend: TRL's fused head is not available "
+         "yet. This version has auto and chunked and plain."),
+        ("output_dir: run", "output_dir: run\nscoring: {tokens_per_batch: 99}", "9: scoring.tokens_per_batch: cutting batches "
+         "by tokens is not available yet. Leave it out."),
+        ("output_dir: run", "output_dir: run\nscoring: {coupling: step}", "9: scoring.coupling: a window of the whole optimizer "
+         "step is not available yet. This version has micro."),
+        ("output_dir: run", "output_dir: run\nsafety: {alarms: [x]}", "9: safety.alarms: a list of alarms is not available yet. "
+         "Leave it out."),
+        ("name_or_path: some/model", "name_or_path: some/model\n  quantization: 4bit", "3: model.quantization: training over "
+         "quantized weights is not available yet. Leave it out."),
+    ],
+)  # fmt: skip
+def test_one_slip(refused: Refused, old: str, new: str, line: str) -> None:
+    assert old in GOOD
+    expected = f"recipe.yaml{line}" if line.startswith(":") else f"recipe.yaml:{line}"
+    assert refused(GOOD.replace(old, new)) == expected.split("\n")
+
+
+def test_data_is_looked_at_although_something_else_is_wrong(refused: Refused) -> None:
+    text = GOOD.replace("train: pairs.jsonl", "train: {path: paris.jsonl, weigth: 2}\n  max_length: 0")
+    assert refused(text) == [
+        "recipe.yaml:4: data.train: there is no file paris.jsonl. Did you mean 'pairs.jsonl'?",
+        "recipe.yaml:4: data.train: unknown option 'weigth'. Did you mean 'weight'? "
+        "Options: columns, name, path, revision, split, weight.",
+        "recipe.yaml:5: data.max_length must be at least 2 tokens; got 0.",
+    ]
+
+
+def trl_fields(file: str, name: str) -> set[str]:
+    """Annotated fields of a class in TRL's sources, read without importing it."""
+    spec = importlib.util.find_spec("trl")
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8"))
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name]
+    return {
+        n.target.id for c in classes for n in c.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
+    }
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("trainer/dpo_config.py", "DPOConfig"), ("trainer/model_config.py", "ModelConfig"), ("scripts/utils.py", "ScriptArguments")],
+)  # fmt: skip
+def test_every_argument_of_trl_has_an_answer(file: str, name: str) -> None:
+    fields = {field for field in trl_fields(file, name) if not field.startswith("_")}
+    assert len(fields) > 4
+    silent = [field for field in fields if field not in NAMES and advice(("training", field)) is None]
+    assert not silent
+
+
+def test_no_name_is_foreign_and_ours_at_the_same_place() -> None:
+    """A setting of ours is never reached by the table, so a line for it would be dead."""
+    tops = {*SECTIONS, "loss", "training", "base"}
+    assert not tops & FOREIGN.keys()
+
+
+def test_trl_names_of_losses_lead_to_losses_that_exist_or_say_so() -> None:
+    assert {ours for theirs, ours in LOSS_NAMES.items()} >= {"dpo", "robust_dpo", "nll"}
+    assert not LOSS_NAMES.keys() & set(loss_names())
