@@ -30,7 +30,8 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { \
 		rm -rf $(VENV); \
 		echo "make: $(PYTHON) cannot create environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev]'
+	@echo "make: installing into $(VENV), a few minutes the first time"
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 quickstart: setup  ## train the small demonstration model on a CPU, then look at runs/

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from time import perf_counter
 from types import ModuleType
 
 import pytest
@@ -50,14 +51,15 @@ def test_help_lists_every_command_with_a_whole_sentence(capsys: Captured) -> Non
     for command in ("train", "check", "preview", "losses", "schema", "init", "data"):
         assert f"\n  {command} " in out
         assert main([command, "--help"]) == 0
-    assert "..." not in out
+    commands = out.partition("Commands:")[2]
+    assert "..." not in commands
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         ([], "Usage:"),
-        (["chek"], "No such command 'chek'. Did you mean 'check'?"),
+        (["chek"], "No such command 'chek'. Did you mean 'check'"),
         (["check"], "Missing argument 'RECIPE'"),
         (["check", "x.yaml", "--jsn"], "No such option"),
         (["check", "nowhere.yaml"], "nowhere.yaml: there is no such file."),
@@ -118,15 +120,14 @@ def test_check_as_json(recipe: str, capsys: Captured) -> None:
     assert found["problems"][0] == {
         "place": "command line: loss.bta=1",
         "path": "loss.bta",
-        "text": "loss 'dpo': unknown option 'bta'. Did you mean 'beta'? Options: beta, label_smoothing, reference_free.",
+        "text": "loss 'dpo': unknown option 'bta'. Did you mean 'beta'? "
+        "Options: beta, label_smoothing, reference_free.",
     }
     assert [problem["path"] for problem in found["problems"]] == ["loss.bta", "trainig"]
     assert len(err.splitlines()) == 2
 
 
 def test_check_answers_at_once(recipe: str) -> None:
-    from time import perf_counter
-
     start = perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "prefopt", "check", recipe], capture_output=True, text=True, timeout=60

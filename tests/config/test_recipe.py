@@ -132,7 +132,7 @@ def test_shipped_recipes_are_in_order(file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", sorted(recipes_dir().glob("losses/*.yaml")), ids=lambda file: file.stem)
 def test_a_recipe_is_named_after_its_loss(file: Path) -> None:
-    assert [loss.name for loss in load_recipe(file).objective().losses][0] == file.stem
+    assert load_recipe(file).objective().losses[0].name == file.stem
 
 
 def test_recipes_are_copied_whole_and_work_where_they_are(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_copying_keeps_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.yaml").write_text("mine")
     (tmp_path / "recipes" / "quickstart.yaml").write_text("old")
-    with pytest.raises(ConfigError, match="is not empty. Name a new folder, or say --overwrite"):
+    with pytest.raises(ConfigError, match=r"is not empty\. Name a new folder, or say --overwrite"):
         copy_recipes(tmp_path)
     copy_recipes(tmp_path, overwrite=True)
     assert (tmp_path / "recipes" / "mine.yaml").read_text() == "mine"
