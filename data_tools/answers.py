@@ -1,6 +1,7 @@
 """The final answer of a solution, and whether two answers are the same number."""
 
 import re
+from collections import deque
 from fractions import Fraction
 
 MAX_DIGITS = 200
@@ -29,12 +30,11 @@ def final_answer(text: str) -> str | None:
     without a number behind it, gives None: an earlier marker is not consulted. Fractions stay fractions ("3/4").
     Time is linear in the length of the text.
     """
-    last = None
-    for last in _MARKER.finditer(text):
-        pass
-    if last is None:
+    last = deque(_MARKER.finditer(text), maxlen=1)
+    if not last:
         return None
-    rest = text[last.end() : last.end() + _WINDOW]
+    begin = last[0].end()
+    rest = text[begin : begin + _WINDOW]
     rest = rest[_length(_LEAD_IN, rest) :]
     return _leading_number(rest[_length(_SIDES, rest) :])
 

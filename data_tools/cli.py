@@ -1,4 +1,4 @@
-"""The command line of data_tools. A command parses, calls one function, and reports; more commands register on `app`."""
+"""The command line of data_tools: a command parses, calls one function, and reports. New commands register on `app`."""
 
 import json
 import sys
