@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 class Pick(NamedTuple):
     """A row of the data set and the weight it counts with: 1, or 0 for a filler."""
 
-    index: int
+    row: int
     weight: float = 1.0
 
 
@@ -39,7 +39,7 @@ class PickedRows(Dataset[dict[str, Any]]):
         return len(self.rows)
 
     def __getitem__(self, pick: Pick) -> dict[str, Any]:
-        return {**self.rows[pick.index], "index": pick.index, "weight": pick.weight}
+        return {**self.rows[pick.row], "index": pick.row, "weight": pick.weight}
 
 
 class BatchSampler(Sampler[list[Pick]]):
@@ -83,7 +83,7 @@ class BatchSampler(Sampler[list[Pick]]):
         if not self.shuffle:
             return range(self.size)
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        return torch.randperm(self.size, generator=generator).tolist()  # type: ignore[no-any-return]
+        return torch.randperm(self.size, generator=generator).tolist()
 
     def _share(self, together: Sequence[int]) -> list[Pick]:
         mine = together[self.rank * self.batch_size : (self.rank + 1) * self.batch_size]

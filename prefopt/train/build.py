@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,21 +29,15 @@ from prefopt.runs import (
     write_json,
     write_text,
 )
-from prefopt.scores import Need
-from prefopt.scoring.policy import Backend, Scorer
-from prefopt.scoring.reference import (
-    AdapterOffReference,
-    FrozenTwinReference,
-    ModelReference,
-    NoReference,
-    Reference,
-    freeze,
-)
+from prefopt.scoring.policy import Backend
+from prefopt.scoring.reference import ModelReference
 from prefopt.train.card import model_card
 from prefopt.train.evaluate import AnswerEvaluation
-from prefopt.train.model import fingerprint, load_model, load_policy, load_tokenizer, trainable
-from prefopt.train.preflight import check_first_rows, check_reference_tokenizer, check_vocabulary, reference_model
+from prefopt.train.model import fingerprint, load_policy, load_tokenizer
+from prefopt.train.plan import effective_plan
+from prefopt.train.preflight import check_first_rows, check_vocabulary
 from prefopt.train.progress import ProgressLines
+from prefopt.train.references import choose_reference
 from prefopt.train.state import CheckpointState, check_probe, check_resume, newest_checkpoint
 from prefopt.train.trainer import PreferenceTrainer, default_scorer, refuse_data_parallel
 
@@ -231,82 +224,12 @@ def data_options(recipe: Recipe, objective: Objective) -> DataOptions:
     return DataOptions(**given, responses=objective.responses)
 
 
-def choose_reference(
-    recipe: Recipe, model: Any, objective: Objective, scorer: Scorer, tokenizer: PreTrainedTokenizerBase
-) -> Reference:
-    """The reference that the recipe asks for; nothing is loaded when no loss needs one."""
-    section, adapter = recipe.reference, recipe.model.adapter
-    if Need.REFERENCE not in objective.needs or section.source == "none":
-        return NoReference()
-    if section.source == "model":
-        other = load_model(
-            section.name_or_path or "",
-            revision=section.revision,
-            dtype=recipe.model.dtype,
-            attn_implementation=recipe.model.attn_implementation,
-            trust_remote_code=recipe.model.trust_remote_code,
-        )
-        check_reference_tokenizer(tokenizer, load_tokenizer(section.name_or_path or "", revision=section.revision))
-        return ModelReference(freeze(other), scorer, {"model": section.name_or_path, "fingerprint": fingerprint(other)})
-    identity = {"model": recipe.model.name_or_path, "fingerprint": fingerprint(model)}
-    if adapter is None:
-        return ModelReference(freeze(copy.deepcopy(model)), scorer, identity)
-    if adapter.mode == "continue":
-        return FrozenTwinReference.of(model, scorer, identity | {"adapter": str(adapter.start)})
-    with model.disable_adapter():
-        return AdapterOffReference(
-            model, scorer, identity | ({"merged": str(adapter.start)} if adapter.mode == "merge" else {})
-        )
-
-
 def quiet(trainer: PreferenceTrainer) -> None:
     """Take out Trainer's own progress callbacks; `ProgressLines` speaks."""
     from transformers import PrinterCallback, ProgressCallback
 
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
-
-
-def effective_plan(
-    recipe: Recipe, trainer: PreferenceTrainer, prepared: Mapping[str, Prepared], objective: Objective
-) -> dict[str, Any]:
-    """What is about to happen, in the terms that decide it."""
-    args, model = trainer.args, trainer.model
-    some, everything = trainable(model)
-    rows = len(prepared["train"].rows)
-    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    per_epoch = -(-rows // batch)
-    steps = args.max_steps if args.max_steps > 0 else -(-int(args.num_train_epochs * per_epoch * 1000) // 1000)
-    head = trainer.scorer.head(model)
-    return {
-        "objective": ", ".join(_objective_words(objective)),
-        "model": recipe.model.name_or_path,
-        "parameters": f"{everything:,}, of which {some:,} trained ({some / everything:.1%})",
-        "adapter": "none"
-        if recipe.model.adapter is None
-        else f"{recipe.model.adapter.mode}, {recipe.model.adapter.kind}",
-        "precision": f"weights {recipe.model.dtype}, products {_precision(args, recipe)}",
-        "reference": trainer.reference.describe(),
-        "rows": {name: len(p.rows) for name, p in prepared.items()},
-        "rows per step": f"{batch} ({args.per_device_train_batch_size} per device x {args.gradient_accumulation_steps} "
-        f"accumulation x {args.world_size} processes)",
-        "steps": steps,
-        "learning rate": f"{args.learning_rate:g}, {getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type)}",
-        "log-probabilities": f"{'plain' if head is None else 'chunked'}, one row per response",
-        "device": str(args.device),
-    }
-
-
-def _objective_words(objective: Objective) -> list[str]:
-    words = []
-    for loss, weight in zip(objective.losses, objective.weights, strict=True):
-        options = ", ".join(f"{name} {value}" for name, value in loss.params.model_dump().items())
-        words.append(f"{'' if weight == 1 else f'{weight:g} x '}{loss.name}" + (f" ({options})" if options else ""))
-    return words
-
-
-def _precision(args: TrainingArguments, recipe: Recipe) -> str:
-    return "bfloat16" if args.bf16 else "float16" if args.fp16 else recipe.model.dtype
 
 
 def _checkpoint(parts: Parts, *, resume: bool, resume_from: Path | str | None) -> Path | None:
@@ -400,6 +323,3 @@ def _save(parts: Parts, metrics: Mapping[str, float]) -> None:
         adapter=parts.recipe.model.adapter is not None,
     )
     write_text(run.path / "README.md", card)
-
-
-__all__ = ["Parts", "TrainResult", "assemble", "reference_model", "train"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerBase
 
 from prefopt.errors import ConfigError, RunError
 from prefopt.scoring.heads import causal_model
-from prefopt.scoring.reference import ModelReference
 
 if TYPE_CHECKING:
     from prefopt.data.sampler import Rows
@@ -95,20 +94,3 @@ def check_first_rows(trainer: PreferenceTrainer, *, same_reference: bool, rows: 
             f"{tolerance:g}): dropout is active, or the reference is another model or runs in another precision."
         )
     return {"policy_equals_reference_to": gap}
-
-
-def plan_lines(plan: dict[str, Any]) -> list[str]:
-    """The effective plan as aligned lines."""
-    width = max(map(len, plan))
-    return [f"{name.ljust(width)}  {_plain(value)}" for name, value in plan.items()]
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {_plain(v)}" for k, v in value.items())
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def reference_model(trainer: PreferenceTrainer) -> nn.Module | None:
-    """The reference's own model, if it has one."""
-    return trainer.reference.model if isinstance(trainer.reference, ModelReference) else None
