@@ -37,9 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code. Errors become one readable paragraph on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    if arguments[:1] != ["data"]:  # which has the option itself
+        arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        command = typer.main.get_command(app)
-        command.main([argument for argument in arguments if argument != "--debug"], prog_name="prefopt")
+        typer.main.get_command(app).main(arguments, prog_name="prefopt")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except Exception as error:  # the last line of defence: a sentence instead of a traceback

@@ -192,6 +192,13 @@ def output_folder(written: Written, training: dict[str, Any]) -> Iterator[Proble
         yield Problem(f"training.output_dir: {short(folder)} is a file.", ("training", "output_dir"))
 
 
+def training_files_exist(training: dict[str, Any]) -> Iterator[Problem]:
+    for name in ("deepspeed", "fsdp_config"):
+        file = training.get(name)
+        if isinstance(file, str) and not Path(file).is_file():
+            yield Problem(f"training.{name}: there is no file {short(file)}.", ("training", name))
+
+
 def training_arguments_are_used(written: Written, training: dict[str, Any]) -> Iterator[Problem]:
     """Only what one hand wrote: an override may leave a setting of the recipe without effect."""
     causes = {"eval_delay": "eval_strategy", "save_total_limit": "save_strategy", "num_train_epochs": "max_steps"}
@@ -265,6 +272,7 @@ RULES: tuple[Rule, ...] = (
     *DATA_RULES,
     evaluation_has_data,
     output_folder,
+    training_files_exist,
     training_arguments_are_used,
     best_model_can_be_kept,
 )

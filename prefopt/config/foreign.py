@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import get_args
 
 from prefopt.config.sections import SECTIONS
 from prefopt.config.training import NAMES
@@ -226,11 +227,13 @@ def _homes(name: str) -> list[str]:
 
 
 def _places(model: type[Settings], name: str) -> Iterable[str]:
+    """Dotted places of a name in a section and in the optional sections inside it."""
     if name in model.model_fields:
         yield name
     for field, info in model.model_fields.items():
-        for part in getattr(info.annotation, "__args__", ()):
-            if isinstance(part, type) and issubclass(part, Settings) and type(None) in info.annotation.__args__:  # type: ignore[union-attr]
+        parts = get_args(info.annotation)
+        for part in parts if type(None) in parts else ():
+            if isinstance(part, type) and issubclass(part, Settings):
                 yield from (f"{field}.{place}" for place in _places(part, name))
 
 

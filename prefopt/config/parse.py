@@ -17,7 +17,7 @@ from prefopt.config.paths import with_absolute_paths
 from prefopt.config.recipe import Recipe, bind
 from prefopt.config.sections import SECTIONS, Section
 from prefopt.config.training import NAMES as TRAINING_NAMES
-from prefopt.config.training import OWNED, training_problems
+from prefopt.config.training import training_problems
 from prefopt.config.written import Overrides, Written, read_written
 from prefopt.errors import ConfigError, Problem
 from prefopt.losses import Objective
@@ -99,8 +99,7 @@ def _training(written: Written) -> tuple[dict[str, Any] | None, list[Problem]]:
         return None, [_no_mapping("training", value)]
     good, found = training_problems(value or {})
     placed = [problem.under("training") for problem in found]
-    known = TRAINING_NAMES.keys() | OWNED.keys()
-    told = [None if problem.path[-1] in known else advice(problem.path) for problem in placed]
+    told = [None if problem.path[-1] in TRAINING_NAMES else advice(problem.path) for problem in placed]
     return good, [replace(problem, text=text or problem.text) for problem, text in zip(placed, told, strict=True)]
 
 

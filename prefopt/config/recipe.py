@@ -92,14 +92,14 @@ class Recipe(Settings):
         Settings that would have no effect are left out, because a recipe that holds one is refused.
         """
         objective = self.objective()
-        tree = self.model_dump(exclude={"loss", "training", "diagnostics"})
+        sections = self.model_dump(exclude={"loss", "training", "diagnostics"})
+        self._drop_what_has_no_effect(sections, objective)
         losses = [_plain_loss(loss, weight) for loss, weight in zip(objective.losses, objective.weights, strict=True)]
-        tree["loss"] = losses if len(losses) > 1 else losses[0]
-        self._drop_what_has_no_effect(tree, objective)
         unused = unused_arguments(self.training)
-        training = {name: value for name, value in self.training.items() if name not in unused}
-        ordered = {name: tree[name] for name in type(self).model_fields if name in tree}
-        return _as_yaml(_plain(ordered) | {"training": training})
+        tree = _without_nulls(sections)
+        tree["loss"] = losses if len(losses) > 1 else losses[0]
+        tree["training"] = {name: value for name, value in self.training.items() if name not in unused}
+        return _as_yaml({name: tree[name] for name in type(self).model_fields if name in tree})
 
     def _drop_what_has_no_effect(self, tree: dict[str, Any], objective: Objective) -> None:
         if Need.REFERENCE not in objective.needs:
@@ -125,12 +125,12 @@ def _plain_loss(loss: Loss, weight: float) -> dict[str, Any]:
     return {"name": loss.name, **({} if weight == 1.0 else {"weight": weight}), **loss.params.model_dump()}
 
 
-def _plain(tree: Any) -> Any:
-    """Without null and empty mappings, which say that a setting is not used; but null may be a value of its own."""
+def _without_nulls(tree: Any) -> Any:
+    """Without null and empty mappings, which are what sections say by default; null for `max_length` is no default."""
     if isinstance(tree, Mapping):
-        items = {k: _plain(v) for k, v in tree.items() if v is not None or k == "max_length"}
+        items = {k: _without_nulls(v) for k, v in tree.items() if v is not None or k == "max_length"}
         return {k: v for k, v in items.items() if v != {}}
-    return [_plain(item) for item in tree] if isinstance(tree, list | tuple) else tree
+    return [_without_nulls(item) for item in tree] if isinstance(tree, list | tuple) else tree
 
 
 def bind(losses: Any) -> tuple[Objective | None, list[Problem]]:

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from prefopt.config import Recipe, load_recipe, recipes_dir
 from prefopt.config.shipped import copy_recipes
 from prefopt.errors import ConfigError
+from prefopt.losses import _registry, register_loss
+from prefopt.params import LossParams
 from tests.config.conftest import GOOD, Load, Write
 
 SHIPPED = sorted([*recipes_dir().glob("*.yaml"), *recipes_dir().glob("losses/*.yaml")])
@@ -77,6 +79,20 @@ def test_what_overrides_leave_without_effect_is_not_in_the_resolved_recipe(load:
 def test_defaults_of_losses_are_written_out(load: Load) -> None:
     """A later version with other defaults must not change what a kept recipe means."""
     assert "label_smoothing: 0.0" in load(GOOD).resolved()
+
+
+def test_null_and_lists_in_a_loss_survive(load: Load, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_registry, "_specs", dict(_registry._specs))
+    monkeypatch.setattr(_registry, "_aliases", dict(_registry._aliases))
+
+    class OddParams(LossParams):
+        limit: float | None = 1.0
+        sizes: tuple[int, ...] = (1,)
+
+    register_loss("odd", params=OddParams, source="nowhere")(lambda scores, params: scores)
+    recipe = load(GOOD.replace("name: dpo", "name: odd\n  limit: null\n  sizes: [2, 3]"))
+    assert recipe.objective().losses[0].params == OddParams(limit=None, sizes=(2, 3))
+    assert same(recipe, again(recipe, folder))
 
 
 def test_paths_are_absolute_and_names_stay(load: Load, folder: Path) -> None:

@@ -284,6 +284,14 @@ def test_the_best_model_is_one_that_was_evaluated(refused: Refused, load: Load, 
     load(text + "  eval_strategy: steps\n  eval_steps: 5\n  save_steps: 10\n")
 
 
+def test_files_of_other_libraries_exist(refused: Refused, load: Load, write: Write, folder: Path) -> None:
+    assert refused(GOOD + "  deepspeed: zero.json\n") == [
+        "recipe.yaml:9: training.deepspeed: there is no file zero.json."
+    ]
+    write("{}", "zero.json")
+    assert load(GOOD + "  deepspeed: zero.json\n").training["deepspeed"] == str(folder / "zero.json")
+
+
 def test_the_output_is_a_folder(refused: Refused) -> None:
     assert refused(GOOD.replace("run", "pairs.jsonl")) == ["recipe.yaml:8: training.output_dir: pairs.jsonl is a file."]
 
