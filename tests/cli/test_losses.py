@@ -19,6 +19,7 @@ from prefopt.scores import Need
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loss with every kind of hyperparameter."""
+    loss_names()  # discovery happens once, and must fill the real table
     monkeypatch.setattr(_registry, "_specs", dict(_registry._specs))
     monkeypatch.setattr(_registry, "_aliases", dict(_registry._aliases))
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from prefopt.config import Recipe, load_recipe, recipes_dir
 from prefopt.config.shipped import copy_recipes
 from prefopt.errors import ConfigError
-from prefopt.losses import _registry, register_loss
+from prefopt.losses import _registry, loss_names, register_loss
 from prefopt.params import LossParams
 from tests.config.conftest import GOOD, Load, Write
 
@@ -82,6 +82,7 @@ def test_defaults_of_losses_are_written_out(load: Load) -> None:
 
 
 def test_null_and_lists_in_a_loss_survive(load: Load, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss_names()  # discovery happens once, and must fill the real table
     monkeypatch.setattr(_registry, "_specs", dict(_registry._specs))
     monkeypatch.setattr(_registry, "_aliases", dict(_registry._aliases))
 
