@@ -5,7 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
-SOURCES := prefopt data_tools tests recipes
 
 # tests and recipes compute with small numbers: more threads only get in each other's way
 export OMP_NUM_THREADS ?= 1
@@ -49,8 +48,8 @@ test-ranks: setup  ## only tests that start two processes
 check: style types layers test  ## everything a change must pass
 
 style: setup  ## format and lint, nothing is changed
-	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
 
 types: setup  ## static types
 	$(BIN)/mypy
@@ -59,8 +58,8 @@ layers: setup  ## imports point down only
 	$(BIN)/pytest -q tests/test_layers.py tests/test_imports.py
 
 format: setup  ## format and mend what lint can mend
-	$(BIN)/ruff check --fix $(SOURCES)
-	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 regenerate: setup  ## generated files: the table of losses, the list of training arguments
 	$(BIN)/python -m prefopt.config.generate
