@@ -20,6 +20,7 @@ _CONTEXT = "dim"
 _SCORED = ("black on bright_green", "black on green3")
 _REJECTED = ("black on bright_yellow", "black on gold3")
 _UNSCORED = "dim strike"
+_OPEN, _CLOSE = "⟨", "⟩"
 _LAST = 5
 """Ids shown of the end of each side."""
 
@@ -64,7 +65,12 @@ def show_rows(
 
 
 def _legend() -> Text:
-    parts = [("context", _CONTEXT), ("chosen", _SCORED[0]), ("rejected", _REJECTED[0]), ("not scored", _UNSCORED)]
+    parts = [
+        ("context", _CONTEXT),
+        ("chosen", _SCORED[0]),
+        ("rejected", _REJECTED[0]),
+        (f"{_OPEN}not scored{_CLOSE}", _UNSCORED),
+    ]
     return Text("  ").join(Text(name, style) for name, style in parts)
 
 
@@ -88,16 +94,28 @@ def _sides(row: EncodedRow) -> list[tuple[str, list[int]]]:
 
 def _lines(row: EncodedRow, tokenizer: PreTrainedTokenizerBase) -> Iterator[Text]:
     """The context, then each response: its tokens, and the ids at its end."""
-    yield Text("context: ").append("".join(pieces(tokenizer, row.prompt_ids)), _CONTEXT)
+    yield Text("context: ").append(_visible("".join(pieces(tokenizer, row.prompt_ids))), _CONTEXT)
     for r, (side, ids) in enumerate(_sides(row)):
-        line = Text(f"{side}: ")
         texts = pieces(tokenizer, ids, after=row.prompt_ids)
-        for t, (piece, scored) in enumerate(zip(texts, row.masks[r], strict=True)):
-            styles = _SCORED if r == 0 else _REJECTED
-            line.append(piece, styles[t % 2] if scored else _UNSCORED)
-        yield line
+        yield Text(f"{side}: ").append(_response(texts, row.masks[r], _REJECTED if r else _SCORED))
         last = [f"{id_} {text!r}" for id_, text in zip(ids[-_LAST:], texts[-_LAST:], strict=True)]
         yield Text(f"  last ids: {', '.join(last)}")
+
+
+def _response(texts: Sequence[str], mask: Sequence[bool], styles: tuple[str, str]) -> Text:
+    """Tokens in two alternating colours; what is not scored is struck out, in brackets."""
+    line = Text()
+    for t, (text, scored) in enumerate(zip(texts, mask, strict=True)):
+        if not scored and (t == 0 or mask[t - 1]):
+            line.append(_OPEN, _UNSCORED)
+        line.append(_visible(text), styles[t % 2] if scored else _UNSCORED)
+        if not scored and (t + 1 == len(mask) or mask[t + 1]):
+            line.append(_CLOSE, _UNSCORED)
+    return line
+
+
+def _visible(text: str) -> str:
+    return text.replace("\n", "↵\n")
 
 
 def pieces(tokenizer: Any, ids: Sequence[int], *, after: Sequence[int] = ()) -> list[str]:

@@ -40,9 +40,9 @@ class Audit:
     `read` and `kept` count rows; with `negatives: expand` a record counts once per pair. `lost` has the ids of the rows
     left out by reason, `details` the particulars of the first of each. `notes` counts rows to which something happened,
     `noted` has the first ids. `moved` counts characters that left a prompt with a token that spans prompt and response.
-    `longer_chosen` is the share of pairs whose chosen response is the longer one. `unused` are columns that were not
-    read. `rules` say how text becomes ids, for whoever has to feed a server the same. `fingerprint` names the content
-    of the rows.
+    `longer_chosen` is the share of pairs whose chosen response is the longer one. `columns` are those that hold
+    something, `unused` those of them that are not read. `rules` say how text becomes ids, for whoever has to feed a
+    server the same. `fingerprint` names the content of the rows.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Audit:
     moved: int = 0
     lengths: Mapping[str, Lengths] = field(default_factory=dict)
     longer_chosen: float | None = None
+    columns: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     rules: Mapping[str, Any] = field(default_factory=dict)
 
@@ -146,6 +147,8 @@ class Audit:
 
     def _advice(self) -> str:
         most = max(self.lost, key=lambda reason: len(self.lost[reason]), default="")
+        if most == rows.NULL_FIELD:
+            return f"The records have the columns {', '.join(self.columns)}. {_ADVICE[most]}."
         return _ADVICE.get(most, "Mend the rows or leave them out") + "; data.max_lost sets how many may be lost."
 
 
@@ -234,6 +237,7 @@ class Tally:
             moved=self.moved,
             lengths=lengths,
             longer_chosen=self.longer / self.pairs if self.pairs else None,
+            columns=tuple(sorted(self.columns)),
             unused=tuple(sorted(self.columns - set(rows.READ_COLUMNS) - set(rows.ALIASES))),
             rules=rules,
         )

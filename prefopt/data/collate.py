@@ -35,7 +35,10 @@ class Collator:
         width = max(len(ids) for row in whole for ids in row)
         batch = {
             "input_ids": _padded(whole, width, self.pad_id, torch.int64),
-            "attention_mask": _padded([[[1] * len(ids) for ids in row] for row in whole], width, 0, torch.int64),
+            # a response that is missing behind an empty prompt attends to one token: to none gives NaN
+            "attention_mask": _padded(
+                [[[1] * max(len(ids), 1) for ids in row] for row in whole], width, 0, torch.int64
+            ),
             "prompt_lengths": torch.tensor([len(row[rows.PROMPT_IDS]) for row in items]),
             "mask": _padded([_filled(row[rows.MASKS], responses, []) for row in items], longest, False, torch.bool),
             "ids": torch.tensor([row.get(rows.INDEX, number) for number, row in enumerate(items)]),

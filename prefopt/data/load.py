@@ -100,6 +100,9 @@ def open_table(source: Source, *, cache: Path | None = None) -> Table:
     """
     path = Path(source.path)
     if path.is_file() and path.suffix in TEXT_FORMATS:
+        for option in ("split", "name", "revision"):
+            if getattr(source, option) is not None:
+                raise DataError(f"{source.path}: is a file; `{option}` belongs to data sets.")
         return _stored(path, cache or cache_directory())
     dataset = _dataset(source, path)
     binary = [name for name, feature in dataset.features.items() if isinstance(feature, _BINARY)]

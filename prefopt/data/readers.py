@@ -61,7 +61,7 @@ def _csv(path: Path, delimiter: str) -> Iterator[Numbered]:
                     raise DataError(f"{path}:{reader.line_num}: the row does not have {len(reader.fieldnames)} cells.")
                 yield reader.line_num, {name: _cell(value) for name, value in row.items()}
         except csv.Error as error:
-            raise DataError(f"{path}:{reader.line_num}: not valid CSV: {error}.") from None
+            raise DataError(f"{path}:{reader.reader.line_num}: not valid CSV: {error}.") from None
 
 
 def _cell(value: str) -> Any:

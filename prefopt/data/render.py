@@ -106,7 +106,7 @@ class _Conversation:
                 text[:end],
                 complete=complete,
                 closed=closed,
-                scored=self._scored(answer, text[:end], all_turns) if len(answer) > 1 else None,
+                scored=self._scored(answer, text[:end], len(context), all_turns) if len(answer) > 1 else None,
                 body=_place(answer, text, len(context)),
             )
             for answer, text, (end, closed) in zip(self.answers, texts, ends, strict=True)
@@ -180,31 +180,33 @@ class _Conversation:
             return _head(self.generation, prefix, "")
         return self._hole([_assistant(prefix)], 0, behind=True)[0]
 
+    @property
+    def at_once(self) -> bool:
+        """Whether each response begins with the assistant's turn."""
+        return all(answer[0]["role"] == "assistant" for answer in self.answers)
+
     def _context(self, texts: Sequence[str]) -> str:
         """What all rendered conversations begin with, up to the end of the generation prompt or of the first header."""
-        if all(answer[0]["role"] == "assistant" for answer in self.answers) and all(
-            t.startswith(self.generation) for t in texts
-        ):
+        if self.at_once and all(text.startswith(self.generation) for text in texts):
             return self.generation
         heads = [self._hole(answer, 0)[0] for answer in self.answers]
-        if len(set(heads)) == 1 and all(text.startswith(heads[0]) for text in texts):
-            return heads[0]
-        # the first messages have different roles, or the header depends on what follows it: no further than the prompt
         shared, prompt = common_start([*texts, *heads]), self._render(self.prompt)
-        if not shared.startswith(prompt):
-            raise RejectedError(
-                rows.BOUNDARY_MISMATCH, "the chat template renders the prompt differently once a response follows"
-            )
-        return shared[: max(len(prompt), shared.rfind("\n") + 1)]
+        if any(head != shared for head in heads):  # headers differ, by role or by what follows
+            if not shared.startswith(prompt):
+                raise RejectedError(
+                    rows.BOUNDARY_MISMATCH, "the chat template renders the prompt differently once a response follows"
+                )
+            shared = shared[: max(len(prompt), shared.rfind("\n") + 1)]
+        return _asked(shared, self.generation, prompt) if self.at_once else shared
 
-    def _scored(self, answer: Sequence[Message], text: str, all_turns: bool) -> tuple[Span, ...]:
-        """The characters that the assistant writes, of the last turn or of all turns."""
+    def _scored(self, answer: Sequence[Message], text: str, begin: int, all_turns: bool) -> tuple[Span, ...]:
+        """What the assistant writes of a response that begins at `begin`: its last turn, or all turns."""
         turns = [i for i, message in enumerate(answer) if message["role"] == "assistant"]
-        return tuple(self._turn(answer, text, i) for i in (turns if all_turns else turns[-1:]))
+        return tuple(self._turn(answer, text, begin, i) for i in (turns if all_turns else turns[-1:]))
 
-    def _turn(self, answer: Sequence[Message], text: str, at: int) -> Span:
+    def _turn(self, answer: Sequence[Message], text: str, begin: int, at: int) -> Span:
         """The characters of an assistant turn, from behind its header to its end token."""
-        start = self._start_of_turn(answer, text, at)
+        start = self._start_of_turn(answer, text, at) if at or not self.at_once else begin
         if at == len(answer) - 1:
             return start, len(text)
         limit = len(common_start([self._hole(answer, at + 1)[0], text]))  # the next message's text begins here
@@ -217,12 +219,14 @@ class _Conversation:
     def _start_of_turn(self, answer: Sequence[Message], text: str, at: int) -> int:
         before = replace(self.example, prompt=[*self.prompt, *answer[:at]])
         generation = _Conversation(before, self.template).generation
-        head = generation if text.startswith(generation) else self._hole(answer, at)[0]
+        if text.startswith(generation):
+            return len(generation)
+        head = self._hole(answer, at)[0]
         if not text.startswith(head):
             raise RejectedError(
                 rows.BOUNDARY_MISMATCH, "a turn of the response cannot be found in the rendered conversation"
             )
-        return len(head)
+        return len(_asked(head, generation, self._render([*self.prompt, *answer[:at]])))
 
     def _render(self, messages: Sequence[Message], *, generate: bool = False) -> str:
         return self.template.render(
@@ -252,6 +256,12 @@ def _place(answer: Sequence[Message], text: str, start: int) -> int | None:
     written = text_of(answer[-1])
     found = text.rfind(written.strip(), start)
     return None if len(answer) > 1 or found < 0 else found - (len(written) - len(written.lstrip()))
+
+
+def _asked(header: str, generation: str, before: str) -> str:
+    """As much of a rendered header as the generation prompt has; all of it when the two part within `before`."""
+    asked = common_start([header, generation])
+    return asked if asked.startswith(before) else header
 
 
 def _reach(message: Message, text: str, start: int, limit: int) -> int:

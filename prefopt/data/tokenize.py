@@ -82,8 +82,8 @@ def prepare_rows(
         key = content_key(table.key, dict(source.columns), identity, options.key(), task.prefix, code_key())
         parts.append(_Part(source, encoded(table, task, key=key, folder=folder), key, table.skipped))
     prepared = _joined(parts, encoder, name=name, seed=seed)
-    report(prepared.audit)
     prepared.audit.check(max_lost=options.max_lost)
+    report(prepared.audit)
     return prepared
 
 
