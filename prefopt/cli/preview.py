@@ -34,7 +34,8 @@ def preview(recipe: Path, overrides: Sequence[str], *, rows: int = 3) -> None:
     from prefopt.train.build import data_options, source
     from prefopt.train.model import load_tokenizer
 
-    tokenizer = load_tokenizer(loaded.model.name_or_path, revision=loaded.model.revision)
+    model = loaded.model
+    tokenizer = load_tokenizer(model.name_or_path, revision=model.revision, trust_remote_code=model.trust_remote_code)
     sources = [source(section) for section in loaded.data.train]
     show_rows(sources, tokenizer, data_options(loaded, loaded.objective()), count=rows)
 
