@@ -128,6 +128,7 @@ def test_splits_share_no_prompt(scripts: Any, monkeypatch: pytest.MonkeyPatch) -
     assert len(prompts) == len(set(prompts)) == 30 * len(small)
 
 
+@with_models
 def test_shipped_sets_are_those_of_their_seeds(scripts: Any) -> None:
     splits = scripts.splits
     made = {}
@@ -135,7 +136,11 @@ def test_shipped_sets_are_those_of_their_seeds(scripts: Any) -> None:
     for split in (splits.HELDOUT, splits.TUNING):
         made[split.name] = make_problems(split.size, seed=split.seed, exclude=taken)
         taken += [problem.prompt for problem in made[split.name]]
-        assert list(read_records(DATA / f"{split.name}.jsonl")) == splits.evaluation_rows(made[split.name])
+        rows = list(read_records(DATA / f"{split.name}.jsonl"))
+        wrong = [row.pop("rejected") for row in rows]
+        assert rows == splits.evaluation_rows(made[split.name])
+        for text, row in zip(wrong, rows, strict=True):
+            assert final_answer(text) not in (None, row["answer"])
     assert splits.HELDOUT.size >= 500
     assert splits.TUNING.size >= 300
     assert splits.SPLITS[0] is splits.HELDOUT  # made first, so that no later change moves it

@@ -30,6 +30,8 @@ def train(
     """Train from a recipe file and print the result on rank 0."""
     loaded = load_recipe(recipe, overrides)  # before torch is imported: a mistake in the recipe answers at once
     _speak()
+    for warning in loaded.warnings:
+        logging.getLogger("prefopt").warning("%s", warning)
     from prefopt.train.build import train as run
 
     result = run(

@@ -140,7 +140,9 @@ class DataSection(Section):
         "auto", description="chat template: auto uses it for rows of messages and leaves text rows as they are"
     )
     chat_template: Text | None = Field(None, description="a template instead of the tokenizer's: a path, or its text")
-    num_proc: int | None = Field(None, ge=1, description="processes that tokenize; null: one")
+    num_proc: int | None = Field(
+        None, ge=1, description="processes that tokenize; null: one per 10,000 rows, at most the cores"
+    )
 
 
 class ScoringSection(Section):

@@ -97,7 +97,7 @@ def _next_steps(parts: Parts) -> tuple[str, ...]:
     source = parts.recipe.source_path
     path = "RECIPE" if source is None else source
     return (
-        f"again with another setting:  prefopt train {path} loss.beta=0.3 training.output_dir=runs/beta-0.3",
+        f"again with another seed:     prefopt train {path} training.seed=1 training.output_dir=runs/seed-1",
         "other losses:                prefopt losses",
         f"look at the rows as tokens:  prefopt preview {path}",
     )
@@ -133,9 +133,6 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     model = load_policy(recipe.model)
     scorer = default_scorer(args, cast("Backend", recipe.scoring.backend))  # the recipe's check refused `trl`
     reference = choose_reference(recipe, model, objective, scorer, tokenizer)
-    sharded = args.deepspeed is not None or bool(args.fsdp)
-    if sharded and scorer.backend == "auto":
-        scorer.backend = "plain"  # the head's weight lies in shards outside the model's forward pass
     check_vocabulary(model, tokenizer, reference=reference.model if isinstance(reference, ModelReference) else None)
     run, was_there = RunDirectory(output), output.exists()
     identity = {
@@ -180,7 +177,12 @@ def training_arguments(recipe: Recipe) -> TrainingArguments:
 
     Raises: `ConfigError` in the words of the library when a combination is refused.
     """
-    options: dict[str, Any] = {"logging_steps": 10, "report_to": "none", "save_only_model": False, **recipe.training}
+    options: dict[str, Any] = {
+        "logging_steps": 10,
+        "report_to": "none",
+        "ddp_find_unused_parameters": False,
+        **recipe.training,
+    }
     for word in ("activation", "gradient"):  # two names of one thing, the second until transformers 6
         if options.get(f"{word}_checkpointing"):
             options.setdefault(f"{word}_checkpointing_kwargs", {"use_reentrant": False})
@@ -203,6 +205,7 @@ def prepare(
     sets |= {name: [source(s)] for name, s in recipe.data.eval.items()}
     found, problems = {}, []
     for name, sources in sets.items():
+        logger.info("tokenizing %s: %s", name, ", ".join(s.path for s in sources))
         try:
             found[name] = prepare_rows(sources, tokenizer, options, seed=seed, name=name)
         except InputError as error:

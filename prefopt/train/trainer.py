@@ -93,6 +93,8 @@ class PreferenceTrainer(Trainer):
             data_collator=self.collator,
             callbacks=[*callbacks, Guards(self)],
         )
+        if self.scorer.backend == "auto" and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            self.scorer.backend = "plain"  # the head's weight may lie in shards outside of the model's forward pass
         self.loss_is_scaled_for_ga = True  # the sum below is already divided by every row of the optimizer step
         if isinstance(self.reference, ModelReference):
             self._place(self.reference.model)

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from make_pairs import Choice, make_pairs
+from make_pairs import Choice, make_pairs, with_rejected
 from measure import Greedy, Sampled, greedy, sampled
 from splits import HELDOUT, TUNING, write_splits
 from start_model import save_start
@@ -63,11 +63,8 @@ class Candidate:
 
 
 def build_data(work: Path) -> None:
-    """Write all sets to the work folder; ship the two that measure."""
+    """Write all sets to the work folder."""
     write_splits(work / "data")
-    SHIPPED.mkdir(parents=True, exist_ok=True)
-    for split in (HELDOUT, TUNING):
-        shutil.copyfile(work / "data" / f"{split.name}.jsonl", SHIPPED / f"{split.name}.jsonl")
 
 
 def build_start(work: Path) -> None:
@@ -101,9 +98,13 @@ def build_flawed(work: Path) -> None:
 
 
 def build_pairs(work: Path) -> None:
-    """Sample the quickstart pairs from the flawed model."""
+    """Sample the quickstart pairs from the flawed model, and a wrong solution for each problem that measures."""
+    SHIPPED.mkdir(parents=True, exist_ok=True)
     pairs = make_pairs(PACKAGE / "tiny-math", _rows(work, "pairs"), Choice())
     log.info("pairs.jsonl: %d pairs", write_records(SHIPPED / "pairs.jsonl", pairs))
+    for split in (HELDOUT, TUNING):
+        rows = with_rejected(PACKAGE / "tiny-math", _rows(work, split.name), seed=split.seed)
+        log.info("%s.jsonl: %d rows", split.name, write_records(SHIPPED / f"{split.name}.jsonl", rows))
 
 
 def build_report(work: Path) -> None:

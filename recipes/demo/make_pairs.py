@@ -64,6 +64,36 @@ def pairs_of(row: Record, solutions: Sequence[str], *, limit: int) -> list[Recor
     return [_pair(row, nearest(text, right), text, number) for number, text in enumerate(wrong[:limit])]
 
 
+ROUNDS = ((8, 1.0), (8, 1.0), (8, 1.3), (8, 1.6))
+"""Samples and temperature of each try to find a wrong solution; later ones only for problems that had none."""
+
+
+def with_rejected(folder: str | Path, problems: Sequence[Record], *, seed: int) -> list[Record]:
+    """The rows with a wrong solution of the model's own beside the right one, so that pair losses can be evaluated.
+
+    Raises: `RuntimeError` when the model gets a problem right in every sample.
+    """
+    model, tokenizer = load(folder)
+    found: dict[str, str] = {}
+    for number, (samples, temperature) in enumerate(ROUNDS):
+        missing = [row for row in problems if row["id"] not in found]
+        if not missing:
+            break
+        prompts = [row["prompt"] for row in missing]
+        texts = answers(model, tokenizer, prompts, samples=samples, temperature=temperature, seed=seed + number)
+        for row, solutions in zip(missing, texts, strict=True):
+            finished = [text for text in solutions if final_answer(text) is not None]
+            wrong = next((text for text in finished if not is_right(text, row["answer"])), None)
+            if wrong is not None:
+                found[row["id"]] = wrong
+    if len(found) < len(problems):
+        raise RuntimeError(f"no wrong solution of {len(problems) - len(found)} problems was found")
+    return [
+        {"id": r["id"], "prompt": r["prompt"], "chosen": r["chosen"], "rejected": found[r["id"]], "answer": r["answer"]}
+        for r in problems
+    ]
+
+
 def nearest(text: str, candidates: Sequence[str]) -> str:
     """The candidate that shares the longest beginning with `text`; the first of several."""
     return max(candidates, key=lambda candidate: _shared(candidate, text))
