@@ -124,9 +124,31 @@ def with_adapter(model: PreTrainedModel, adapter: AdapterSection) -> Any:
             use_dora=adapter.kind == "dora",
             use_rslora=adapter.kind == "rslora",
         )
-        return get_peft_model(model, config)
+        adapted = get_peft_model(model, config)
     except (OSError, ValueError) as error:
         raise ConfigError(f"model.adapter: {_first_line(error)}") from error
+    _refuse_tied_targets(model, adapted)
+    return adapted
+
+
+def _refuse_tied_targets(model: PreTrainedModel, adapted: Any) -> None:
+    """An adapter on one of two tied matrices cannot be merged: the other one would change with it."""
+    if not getattr(model.config.get_text_config(), "tie_word_embeddings", False):
+        return
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    both = [name.split(".")[-1] for name, module in adapted.named_modules() if module in ends and is_adapted(module)]
+    if both:
+        raise ConfigError(
+            f"model.adapter.target_modules: {', '.join(sorted(set(both)))} is tied to the other end of the model, and "
+            "an adapter on it could not be merged. Leave it out, or train it in full: modules_to_save: [embed_tokens]."
+        )
+
+
+def is_adapted(module: Any) -> bool:
+    """Whether PEFT has put an adapter on the module."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    return isinstance(module, BaseTunerLayer)
 
 
 def trainable(model: nn.Module) -> tuple[int, int]:

@@ -38,6 +38,19 @@ def assert_same_weights(found: Path, expected: Path) -> None:
         assert torch.equal(ours[name], tensor), name
 
 
+def assert_same_metrics(found: Path, expected: Path) -> None:
+    """Training and evaluation metrics to 1e-5, apart from times."""
+
+    def lines(run: Path) -> list[dict[str, Any]]:
+        timed = ("second", "time", "epoch", "flos")
+        return [{k: v for k, v in m.items() if not k.endswith(timed)} for m in metrics(run) if "train_loss" not in m]
+
+    ours, theirs = lines(found), lines(expected)
+    assert [line.keys() for line in ours] == [line.keys() for line in theirs]
+    for line, other in zip(ours, theirs, strict=True):
+        assert line == pytest.approx(other, rel=1e-5, abs=1e-5)
+
+
 # what a run leaves behind
 
 
