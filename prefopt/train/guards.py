@@ -34,6 +34,10 @@ class Guards(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         model = self.trainer.model
+        if args.world_size > 1 and self.trainer.model_wrapped is model and not self.trainer.is_fsdp_enabled:
+            raise RunError(
+                f"{args.world_size} processes would train without exchanging gradients: the model is not wrapped."
+            )
         if any(p.requires_grad and p.dtype in _HALF for p in model.parameters()):
             self._sample = MovedSample(model)
             logger.warning(

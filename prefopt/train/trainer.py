@@ -112,6 +112,15 @@ class PreferenceTrainer(Trainer):
         else:
             model.to(self.args.device)
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As `Trainer.train`, also after an evaluation on several processes."""
+        # An evaluation marks the model as prepared without wrapping it; training would then skip the wrapping too, and
+        # ranks would never exchange gradients (transformers 5.24, accelerate 1.15). Goes when evaluate, train wraps.
+        if self.args.world_size > 1 and self.model_wrapped is self.model:
+            self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+            vars(self.model).pop("_is_accelerate_prepared", None)
+        return super().train(*args, **kwargs)
+
     # data
 
     def get_train_dataloader(self) -> DataLoader[Any]:

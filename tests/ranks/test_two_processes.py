@@ -51,6 +51,13 @@ def test_two_ranks_give_the_trajectory_of_one(rows: int, tmp_path: Path) -> None
 
 
 @pytest.mark.ranks
+def test_an_evaluation_before_training_does_not_keep_ranks_from_exchanging_gradients(tmp_path: Path) -> None:
+    two = launched(tmp_path / "two", {"rows": 16, "batch": 2, "steps": 4, "evaluate_first": True})
+    one = trajectory(run(tmp_path / "one", rows=16, batch=4, steps=4))
+    assert_same(two, one)
+
+
+@pytest.mark.ranks
 def test_two_ranks_with_accumulation_give_the_trajectory_of_one(tmp_path: Path) -> None:
     two = launched(tmp_path / "two", {"rows": 14, "batch": 1, "steps": 6, "gradient_accumulation_steps": 2})
     one = trajectory(run(tmp_path / "one", rows=14, batch=4, steps=6))

@@ -16,7 +16,9 @@ from prefopt import PreferenceTrainer, get_loss
 from tests.train.tiny import arguments, flat, history, tiny_model, tiny_rows
 
 
-def run(folder: Path, *, rows: int, batch: int, steps: int, **changes: Any) -> PreferenceTrainer:
+def run(
+    folder: Path, *, rows: int, batch: int, steps: int, evaluate_first: bool = False, **changes: Any
+) -> PreferenceTrainer:
     """Train the tiny model on the first `rows` rows with `batch` rows per device, and evaluate on seven more."""
     args = arguments(
         folder, per_device_train_batch_size=batch, max_steps=steps, per_device_eval_batch_size=2, **changes
@@ -25,6 +27,8 @@ def run(folder: Path, *, rows: int, batch: int, steps: int, **changes: Any) -> P
     trainer = PreferenceTrainer(
         tiny_model(), args, objective=get_loss("dpo"), train_dataset=data[:rows], eval_dataset={"held": data[rows:]}
     )
+    if evaluate_first:
+        trainer.evaluate()
     trainer.train()
     return trainer
 
@@ -32,7 +36,7 @@ def run(folder: Path, *, rows: int, batch: int, steps: int, **changes: Any) -> P
 def trajectory(trainer: PreferenceTrainer) -> dict[str, Any]:
     """Losses, metrics, evaluation and final parameters."""
     evaluation = {
-        k: v for k, v in trainer.evaluate().items() if k != "epoch" and not k.endswith(("runtime", "per_second"))
+        k: v for k, v in trainer.evaluate().items() if k != "epoch" and not k.endswith(("time", "per_second"))
     }
     names = ("loss", "grad_norm", "rewards/margins", "rewards/accuracies", "logps/chosen", "num_tokens")
     return {
