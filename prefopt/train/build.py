@@ -39,7 +39,7 @@ from prefopt.train.preflight import check_first_rows, check_vocabulary
 from prefopt.train.progress import ProgressLines
 from prefopt.train.references import choose_reference
 from prefopt.train.state import CheckpointState, check_probe, check_resume, newest_checkpoint
-from prefopt.train.trainer import PreferenceTrainer, default_scorer, refuse_data_parallel
+from prefopt.train.trainer import PreferenceTrainer, default_scorer, refuse_data_parallel, refuse_sharded_weights
 
 logger = logging.getLogger(__name__)
 
@@ -83,12 +83,12 @@ def train(
     if dry_run:
         return TrainResult(Path(trainer.args.output_dir), plan, dry_run=True)
     checkpoint = _checkpoint(parts, resume=resume, resume_from=resume_from)
-    wants_answers = trainer.row_evaluation is not None
-    before = _evaluate(trainer) if wants_answers and checkpoint is None else {}
+    if trainer.row_evaluation is not None and trainer.eval_dataset and checkpoint is None:
+        trainer.args.eval_on_start = True  # answers before, to compare those after with
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     last: dict[str, float] = next((line for line in reversed(trainer.state.log_history) if "loss" in line), {})
-    after = _evaluate(trainer) if trainer.eval_dataset else {}
-    before = before or _recorded_baseline(parts.run)
+    after = dict(trainer.evaluate()) if trainer.eval_dataset else {}
+    before = _baseline(parts.run)
     _save(parts, after or last)
     return TrainResult(parts.run.path, plan, training=last, before=before, after=after, next_steps=_next_steps(parts))
 
@@ -119,6 +119,7 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     """Everything a recipe names, loaded and checked, up to but not including the first step."""
     args = training_arguments(recipe)
     refuse_data_parallel(args)
+    refuse_sharded_weights(args)
     output = Path(args.output_dir)
     with args.main_process_first(desc="checking the output folder"):
         if args.process_index == 0:
@@ -265,12 +266,8 @@ class _ProbeOnce(TrainerCallback):
         check_probe(self.trainer, self.saved)
 
 
-def _evaluate(trainer: PreferenceTrainer) -> dict[str, float]:
-    return dict(trainer.evaluate())
-
-
-def _recorded_baseline(run: RunDirectory) -> dict[str, float]:
-    """The evaluation at step 0 of the run that is being resumed."""
+def _baseline(run: RunDirectory) -> dict[str, float]:
+    """The evaluation at step 0, also of a run that was resumed."""
     found: dict[str, float] = {}
     for line in run.metrics():
         if line.get("step") == 0:

@@ -34,7 +34,7 @@ class Guards(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         model = self.trainer.model
-        if args.world_size > 1 and self.trainer.model_wrapped is model and not self.trainer.is_fsdp_enabled:
+        if args.world_size > 1 and self.trainer.model_wrapped is model:
             raise RunError(
                 f"{args.world_size} processes would train without exchanging gradients: the model is not wrapped."
             )
@@ -54,8 +54,7 @@ class Guards(TrainerCallback):
             self._sample.remember()
         if self.trainer.is_deepspeed_enabled or args.fp16:
             return  # DeepSpeed keeps the gradients to itself; the scaler of fp16 skips such steps by design
-        norms = _gradient_norms(self.trainer.model)
-        total = float(self.trainer.sum_over_ranks(norms)) if self.trainer.is_fsdp_enabled else float(norms)
+        total = float(_gradient_norms(self.trainer.model))
         if not math.isfinite(total):
             raise RunError(
                 f"training, step {state.global_step + 1}: the gradient is not finite although the loss is. "

@@ -46,7 +46,7 @@ def probe_logps(trainer: PreferenceTrainer, *, rows: int = 2) -> dict[str, list[
     """Whole-response log-probabilities `[rows][R]` of the first training rows under policy and reference, in nats."""
     found = [{**trainer.train_dataset[i], "index": i} for i in range(min(rows, len(trainer.train_dataset)))]
     batch = trainer._prepare_inputs(trainer.collator(found))
-    model = trainer.model_wrapped if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled else trainer.model
+    model = trainer.model
     with evaluating(model):
         stats = {"policy": trainer.scorer(model, batch), "reference": trainer.reference(batch)}
     return {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import EvalLoopOutput
 
 from prefopt.data.collate import Collator
@@ -68,6 +70,7 @@ class PreferenceTrainer(Trainer):
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         refuse_data_parallel(args)
+        refuse_sharded_weights(args)
         trainable(model)
         args.logging_nan_inf_filter = False  # it would show a repaired number
         self.objective = Objective.of(objective) if isinstance(objective, Loss) else objective
@@ -93,24 +96,9 @@ class PreferenceTrainer(Trainer):
             data_collator=self.collator,
             callbacks=[*callbacks, Guards(self)],
         )
-        if self.scorer.backend == "auto" and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
-            self.scorer.backend = "plain"  # the head's weight may lie in shards outside of the model's forward pass
         self.loss_is_scaled_for_ga = True  # the sum below is already divided by every row of the optimizer step
         if isinstance(self.reference, ModelReference):
-            self._place(self.reference.model)
-
-    def _place(self, model: nn.Module) -> None:
-        """Put a reference model where the policy is: sharded as the policy is, or simply on the device."""
-        if self.is_deepspeed_enabled:
-            from trl.models.utils import prepare_deepspeed
-
-            prepare_deepspeed(model, self.accelerator)
-        elif self.is_fsdp_enabled:
-            from trl.models.utils import prepare_fsdp
-
-            prepare_fsdp(model, self.accelerator)
-        else:
-            model.to(self.args.device)
+            self.reference.model.to(args.device)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """As `Trainer.train`, also after an evaluation on several processes."""
@@ -118,7 +106,7 @@ class PreferenceTrainer(Trainer):
         # ranks would never exchange gradients (transformers 5.24, accelerate 1.15). Goes when evaluate, train wraps.
         if self.args.world_size > 1 and self.model_wrapped is self.model:
             self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
-            vars(self.model).pop("_is_accelerate_prepared", None)
+            self.model.__dict__.pop("_is_accelerate_prepared", None)
         return super().train(*args, **kwargs)
 
     # data
@@ -299,6 +287,16 @@ def refuse_data_parallel(args: TrainingArguments) -> None:
             f"{args.n_gpu} devices are visible to one process. Start one process per device, "
             f"`accelerate launch --num_processes {args.n_gpu} -m prefopt train RECIPE`, or show it one with "
             "CUDA_VISIBLE_DEVICES=0."
+        )
+
+
+def refuse_sharded_weights(args: TrainingArguments) -> None:
+    """Raises: `ConfigError` for FSDP and ZeRO 3, where scoring would read weights that lie on other devices."""
+    fsdp = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
+    if fsdp or is_deepspeed_zero3_enabled():
+        raise ConfigError(
+            f"training on sharded weights ({'FSDP' if fsdp else 'DeepSpeed ZeRO 3'}) is not available yet. "
+            "recipes/accelerate/ddp.yaml and zero2.yaml keep the whole model on each device."
         )
 
 

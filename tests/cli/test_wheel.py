@@ -38,7 +38,7 @@ def test_it_holds_recipes_data_and_types(installed: Path) -> None:
         "quickstart.yaml",
         "losses/dpo.yaml",
         "base/cpu.yaml",
-        "accelerate/fsdp2.yaml",
+        "accelerate/zero2.yaml",
         "data/tiny-math/pairs.jsonl",
     ):
         assert (installed / "prefopt" / "_recipes" / file).is_file()

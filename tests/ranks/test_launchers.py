@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,23 +12,18 @@ from typing import Any
 
 import pytest
 
-from prefopt import train
+from prefopt import ConfigError, train
 from tests.train.folder import recipe
-from tests.train.test_run import assert_same_metrics, weights
+from tests.train.test_run import assert_same_metrics, metrics, weights
 
 ROOT = Path(__file__).parents[2]
-LAUNCH = [
-    sys.executable,
-    "-m",
-    "accelerate.commands.launch",
-    "--config_file",
-    str(ROOT / "recipes/accelerate/ddp-cpu.yaml"),
-]
+CONFIGURATIONS = ROOT / "recipes" / "accelerate"
+LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
 
 
-def launched(*words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [*LAUNCH, "-m", "prefopt", *words]
+def launched(*words: str, configuration: Path = CONFIGURATIONS / "ddp-cpu.yaml") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu"}
+    command = [*LAUNCH, "--config_file", str(configuration), "-m", "prefopt", *words]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
 
@@ -62,3 +58,34 @@ def test_a_mistake_is_told_once_and_every_process_ends(tmp_path: Path) -> None:
     done = launched("train", str(tmp_path / "recipe.json"), "loss.bta=0.3")
     assert done.returncode != 0
     assert done.stderr.count("Did you mean 'beta'?") == 1
+
+
+def on_two_cpus(name: str, folder: Path) -> Path:
+    """The configuration that ships, for two processes on a CPU instead of eight GPUs."""
+    text = (CONFIGURATIONS / name).read_text().replace("num_processes: 8", "num_processes: 2")
+    (folder / name).write_text(text + "use_cpu: true\n")
+    return folder / name
+
+
+@pytest.mark.ranks
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="DeepSpeed compiles its CPU collectives, and there is no g++")
+def test_zero_2_gives_the_run_of_one_process(tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed")
+    train(recipe(tmp_path, {"training.output_dir": str(tmp_path / "one")}, **sections(4)))
+    recipe(tmp_path, **sections(2))
+    configuration = on_two_cpus("zero2.yaml", tmp_path)
+    done = launched("train", str(tmp_path / "recipe.json"), configuration=configuration)
+    assert done.returncode == 0, done.stderr[-3000:]
+    losses = [[m["loss"] for m in metrics(tmp_path / run) if "loss" in m] for run in ("run", "one")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    ours, theirs = weights(tmp_path / "run"), weights(tmp_path / "one")
+    for name, tensor in theirs.items():
+        assert (ours[name] - tensor).abs().max() < 1e-5, name
+
+
+@pytest.mark.ranks
+def test_sharded_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ConfigError, match=r"training on sharded weights \(FSDP\) is not available yet"):
+        train(recipe(tmp_path))
