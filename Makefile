@@ -11,11 +11,11 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow test-ranks check style types layers format regenerate schema tiny-math bench \
+.PHONY: help setup quickstart test test-slow test-ranks test-deepspeed check style types layers format regenerate schema tiny-math bench \
 	wheel clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY)  ## create .venv and install the package with what development needs
 
@@ -44,6 +44,10 @@ test-slow: setup  ## tests that take minutes
 
 test-ranks: setup  ## only tests that start two processes
 	$(BIN)/pytest -m "ranks and not slow and not gpu"
+
+test-deepspeed: setup  ## install DeepSpeed (Linux, needs a C++ compiler) and run what needs it
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[deepspeed]'
+	DS_ACCELERATOR=cpu $(BIN)/pytest -m "not gpu" -k zero_2 tests/ranks
 
 check: style types layers test  ## everything a change must pass
 

@@ -26,9 +26,8 @@ def dpop(scores: Scores, params: DPOPParams) -> LossOutput:
     Shapes: scores [B, 2, T] -> losses [B], rewards [B, 2].
     Metrics: dpop/shortfall, max(0, -c), nats.
     Source: arXiv:2402.13228v2 Eq. 3.
-    Differs: version 1 prints the penalty outside the sigmoid; version 2 moved the bracket, and so do we. The slope at
-    the
-        kink c = 0, where every pair starts, is that of plain DPO; the paper does not say which it takes.
+    Differs: version 1 prints the penalty outside the sigmoid; version 2 moved the bracket, and so do we. The slope
+        at the kink c = 0, where every pair starts, is that of plain DPO; the paper does not say which it takes.
     Equals `dpo` at lam = 0, and for every pair whose chosen response stands at or above the reference.
     """
     chosen, rejected = scores.logratios.unbind(-1)  # [B] each

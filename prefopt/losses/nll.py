@@ -29,9 +29,8 @@ def nll(scores: Scores, params: NLLParams) -> LossOutput:
 
     Shapes: scores [B, R, T] -> losses [B], rewards [B, R] (log-probabilities, nats).
     Source: arXiv:2404.19733 Eq. 1 for the mean per response.
-    Differs: other trainers average over the tokens of a batch, which makes a pair's weight depend on its neighbours;
-    here each
-        response counts once, so accumulation and batch size change nothing.
+    Differs: other trainers average over the tokens of a batch, which makes a response's weight depend on its
+        neighbours; here each response counts once, so accumulation and batch size change nothing.
     Added to `dpo` with a weight it is the objective of iterative reasoning preference optimization.
     """
     return LossOutput(losses=-scores.means[:, 0], rewards=scores.sums.detach())

@@ -20,8 +20,8 @@ def robust_dpo(scores: Scores, params: RobustDPOParams) -> LossOutput:
     """Weigh each pair so that label flips cancel in expectation.
 
         h      = beta * (c_b - r_b)
-        loss_b = [-(1 - eps) log sigmoid(h) + eps log sigmoid(-h)] / (1 - 2 eps)  =  -log sigmoid(h) - eps / (1 - 2 eps)
-        * h
+        loss_b = [-(1 - eps) log sigmoid(h) + eps log sigmoid(-h)] / (1 - 2 eps)
+               = -log sigmoid(h) - eps / (1 - 2 eps) * h
 
     with c, r the chosen and rejected log-ratios log(policy / reference), in nats. May be negative, and has no lower
     bound: margins grow as long as training goes on.

@@ -22,9 +22,10 @@ _HALF = (torch.bfloat16, torch.float16)
 
 
 class Guards(TrainerCallback):
-    """Stops a run whose gradient is not finite or is exactly zero, or whose policy never leaves the reference; says
-    when
-    half-precision weights swallow their updates."""
+    """Stops a run whose gradient is not finite or exactly zero, or whose policy never leaves the reference.
+
+    Says when half-precision weights swallow their updates, and when the loss hardly leaves log 2.
+    """
 
     def __init__(self, trainer: PreferenceTrainer) -> None:
         self.trainer = trainer

@@ -47,9 +47,9 @@ class Goal:
     aim: float
 
 
-BASE_GOAL = Goal(low=0.80, high=0.90, aim=0.87)
+BASE_GOAL = Goal(low=0.80, high=0.90, aim=0.85)
 FLAWED_GOAL = Goal(low=0.50, high=0.60, aim=0.55)
-LEAST_TRUE_EQUATIONS = 0.33
+LEAST_TRUE_EQUATIONS = 0.36
 LEAST_MIXED = 0.5
 
 
