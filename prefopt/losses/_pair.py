@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def pair_loss(
     name: str,
+    /,
     policy_chosen_logps: Tensor,
     policy_rejected_logps: Tensor,
     reference_chosen_logps: Tensor | None = None,
     reference_rejected_logps: Tensor | None = None,
-    /,
     *,
     chosen_lengths: Tensor | None = None,
     rejected_lengths: Tensor | None = None,

@@ -138,7 +138,9 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     run, was_there = RunDirectory(output), output.exists()
     identity = {
         "objective": objective.describe(),
-        "reference": reference.describe(),
+        "reference": {
+            k: v for k, v in reference.describe().items() if k in ("kind", "fingerprint")
+        },  # not where it lay
         "data": prepared["train"].audit.fingerprint,
     }
     state = CheckpointState(identity)

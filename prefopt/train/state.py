@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,7 @@ def check_resume(checkpoint: Path, identity: dict[str, Any]) -> dict[str, Any]:
         saved: dict[str, Any] = read_json(checkpoint / CHECKPOINT_STATE)
     except RunError as error:
         raise ConfigError(f"{checkpoint} is not a whole checkpoint of prefopt: {error}") from None
-    for key, now in identity.items():
+    for key, now in json.loads(json.dumps(identity)).items():
         if saved.get(key) != now:
             raise ConfigError(
                 f"{checkpoint.name} was written with another {key}: {_short(saved.get(key))}, now {_short(now)}. "
