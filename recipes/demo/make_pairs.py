@@ -64,7 +64,7 @@ def pairs_of(row: Record, solutions: Sequence[str], *, limit: int) -> list[Recor
     return [_pair(row, nearest(text, right), text, number) for number, text in enumerate(wrong[:limit])]
 
 
-ROUNDS = ((8, 1.0), (8, 1.0), (8, 1.3), (8, 1.6))
+ROUNDS = ((8, 1.0), (8, 1.0), (8, 1.3), (32, 1.3), (64, 1.5), (64, 1.8))
 """Samples and temperature of each try to find a wrong solution; later ones only for problems that had none."""
 
 
