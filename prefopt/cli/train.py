@@ -84,19 +84,29 @@ def _show(result: TrainResult) -> None:
     if result.dry_run:
         console.print("dry run: everything is ready, nothing was trained or written.")
         return
-    table = Table(title="what came of it", title_justify="left", show_edge=False)
+    plan = result.plan
+    console.print(
+        escape(
+            f"trained {plan['model']} with {plan['objective']}: {plan['rows']['train']:,} rows, {plan['steps']} steps"
+        ),
+        soft_wrap=True,
+    )
+    table = Table(show_edge=False)
     for column in ("", "before", "after", "change"):
         table.add_column(column, justify="left" if not column else "right")
     for name in _interesting(result.after):
-        table.add_row(escape(_label(name)), *_cells(name, result.before.get(name), result.after[name]))
+        cells = _cells(name, result.before.get(name), result.after[name])
+        if result.before.get(name.replace("accuracies", "ties")) == 1 and name.endswith("rewards/accuracies"):
+            cells = ["all tied", cells[1], ""]  # at the start policy and reference are equal
+        table.add_row(escape(_label(name)), *cells)
     if not result.after:
         for name in ("loss", "rewards/accuracies", "rewards/margins", "displacement/chosen_delta"):
             if name in result.training:
                 table.add_row(f"{_label(name)} (training, last logged)", *_cells(name, None, result.training[name]))
     console.print(table)
-    console.print(f"\nrun directory: {escape(str(result.run))}")
+    console.print(f"\nrun directory: {escape(str(result.run))}", soft_wrap=True)
     for line in result.next_steps:
-        console.print(escape(line))
+        console.print(escape(line), soft_wrap=True)
 
 
 _LABELS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -163,20 +162,17 @@ def trainable(model: nn.Module) -> tuple[int, int]:
     return some, everything
 
 
-def fingerprint(model: nn.Module) -> str:
-    """A hash of names, shapes, dtypes and up to 256 evenly spaced values of each tensor.
+def fingerprint(model: nn.Module, *, adapters: bool = True) -> str:
+    """A hash of names, shapes, dtypes and up to 256 evenly spaced values of each tensor, with or without adapters.
 
     Tells models apart without reading every weight; it is no proof that two models are equal.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
+        if not adapters and ("lora_" in name or "modules_to_save" in name):
+            continue
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         flat = tensor.detach().reshape(-1)
         picked = flat[:: max(1, flat.numel() // 256)][:256]
         digest.update(picked.float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def is_local(name_or_path: str) -> bool:
-    """Whether the name is a folder on this machine."""
-    return Path(model_path(name_or_path)).is_dir()

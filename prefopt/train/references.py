@@ -40,12 +40,12 @@ def choose_reference(
         )
         check_reference_tokenizer(tokenizer, load_tokenizer(section.name_or_path or "", revision=section.revision))
         return ModelReference(freeze(other), scorer, {"model": section.name_or_path, "fingerprint": fingerprint(other)})
-    identity = {"model": recipe.model.name_or_path, "fingerprint": fingerprint(model)}
+    started = adapter is not None and adapter.mode == "continue"
+    identity = {"model": recipe.model.name_or_path, "fingerprint": fingerprint(model, adapters=started)}
     if adapter is None:
         return ModelReference(freeze(copy.deepcopy(model)), scorer, identity)
     if adapter.mode == "continue":
         return FrozenTwinReference.of(model, scorer, identity | {"adapter": str(adapter.start)})
-    with model.disable_adapter():
-        return AdapterOffReference(
-            model, scorer, identity | ({"merged": str(adapter.start)} if adapter.mode == "merge" else {})
-        )
+    return AdapterOffReference(
+        model, scorer, identity | ({"merged": str(adapter.start)} if adapter.mode == "merge" else {})
+    )
