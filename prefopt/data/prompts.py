@@ -66,7 +66,8 @@ def split_messages(
 
     Without a prompt it is what all conversations begin with; of a single one, all but the last message. A prompt that
     the conversations repeat is taken off them; what they have in common beyond it is added to it.
-    Raises: `RejectedError` when the conversations do not begin alike, or a response does not end with the assistant.
+    Raises: `RejectedError` when the conversations do not begin alike or with another prompt than the one given, or a
+    response does not end with the assistant.
     """
     common = _common(conversations)
     repeated = _end_of(prompt, conversations[0][:common])
@@ -75,6 +76,12 @@ def split_messages(
     shared = conversations[0][:common]
     if prompt and not repeated and shared and shared[0] == prompt[0]:
         raise RejectedError(rows.BAD_MESSAGE, "the responses repeat the beginning of the prompt, but not all of it")
+    if prompt and not repeated and prompt[-1]["role"] == "user" and all(map(_begins_anew, conversations)):
+        raise RejectedError(
+            rows.BAD_MESSAGE,
+            f"the prompt ends with a 'user' message, and '{names[0]}' begins with a '{conversations[0][0]['role']}' "
+            "message without repeating the prompt as it stands: the prompt would be there twice",
+        )
     start = shared if repeated else prompt + shared
     if not start:
         raise RejectedError(
@@ -88,6 +95,11 @@ def split_messages(
                 f"the last message of '{name}' is from '{conversation[-1]['role']}', not from the assistant",
             )
     return start, rest
+
+
+def _begins_anew(conversation: list[Message]) -> bool:
+    """Whether a conversation begins as prompts do, not as answers to one."""
+    return bool(conversation) and conversation[0]["role"] in ("user", "system")
 
 
 def _common(conversations: Sequence[list[Message]]) -> int:

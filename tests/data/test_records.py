@@ -110,6 +110,36 @@ def test_a_prompt_that_the_conversations_repeat_is_taken_off_them(prompt, repeat
     assert sides(row) == ("<|user|>hello\n<|assistant|>", ["The cat", "The car"])
 
 
+SYSTEM = {"role": "system", "content": "kind"}
+TWICE = "without repeating the prompt as it stands: the prompt would be there twice"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first", "role"),
+    [
+        ("hello ", [U], "user"),
+        ([SYSTEM, U], [U], "user"),
+        ("hello ", [SYSTEM, U], "system"),
+        ([U, said("a"), U | {"content": "b"}], [U | {"content": "b"}], "user"),
+    ],
+)
+def test_a_prompt_that_the_conversations_repeat_otherwise_is_not_asked_twice(prompt, first, role: str) -> None:
+    record = {"prompt": prompt, "chosen": [*first, said("a")], "rejected": [*first, said("b")]}
+    for responses in ("pair", "single", "many"):
+        row = refused(record, responses=responses)
+        assert row.reason == "bad_message"
+        assert row.detail.startswith("the prompt ends with a 'user' message, and 'chosen' begins with")
+        assert row.detail.endswith(f"a '{role}' message {TWICE}")
+    completion = {"prompt": prompt, "completion": [*first, said("a")], "label": True}
+    assert TWICE in refused(completion, responses="single").detail
+
+
+def test_a_prompt_that_ends_with_an_answer_may_be_followed_by_a_question() -> None:
+    more = U | {"content": "more"}
+    record = {"prompt": [U, said("a")], "chosen": [more, said("b")], "rejected": [more, said("c")]}
+    assert sides(kept(record)) == ("<|user|>hello\n<|assistant|>a<|end|>\n<|user|>more\n<|assistant|>", ["b", "c"])
+
+
 def test_a_prompt_behind_a_system_message_is_found() -> None:
     system = {"role": "system", "content": "kind"}
     for extra in ({}, {"responses": "single"}):
