@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from prefopt.config.data_rules import DATA_RULES
+from prefopt.config.output_rules import OUTPUT_RULES
 from prefopt.config.paths import short
 from prefopt.config.sections import DataSection, EvaluationSection, ModelSection, ReferenceSection
 from prefopt.config.training import unused_arguments, value_of
@@ -272,6 +273,7 @@ RULES: tuple[Rule, ...] = (
     *DATA_RULES,
     evaluation_has_data,
     output_folder,
+    *OUTPUT_RULES,
     training_files_exist,
     training_arguments_are_used,
     best_model_can_be_kept,

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from prefopt.config import check
+from prefopt.config import check, load_recipe
+from prefopt.errors import ConfigError
 from prefopt.losses import loss_names, loss_spec
 from prefopt.scores import Need
 from tests.config.conftest import GOOD, PAIRS, Load, Refused, Write
@@ -294,6 +295,64 @@ def test_files_of_other_libraries_exist(refused: Refused, load: Load, write: Wri
 
 def test_the_output_is_a_folder(refused: Refused) -> None:
     assert refused(GOOD.replace("run", "pairs.jsonl")) == ["recipe.yaml:8: training.output_dir: pairs.jsonl is a file."]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("output_dir: run", "output_dir: .", ". holds the recipe (recipe.yaml)"),
+        ("output_dir: run", "output_dir: link", "link holds the recipe (recipe.yaml)"),
+        ("pairs.jsonl", "run/in/pairs.jsonl", "run holds the data (run/in/pairs.jsonl)"),
+        ("pairs.jsonl", "pairs.jsonl\n  eval: {held: run/in/pairs.jsonl}", "run holds the data (run/in/pairs.jsonl)"),
+        ("some/model", "./run", "run is the model"),
+        ("some/model", "./run/sub", "run holds the model (run/sub)"),
+        ("some/model", "some/model\n  adapter: {mode: merge, start: ./run/sub}", "run holds the adapter (run/sub)"),
+        ("loss:", "reference: {source: model, name_or_path: ./run/sub}\nloss:", "run holds the reference (run/sub)"),
+    ],
+)  # fmt: skip
+def test_the_output_holds_nothing_that_the_run_reads(
+    refused: Refused, write: Write, folder: Path, old: str, new: str, line: str
+) -> None:
+    write(PAIRS, "run/in/pairs.jsonl")
+    for name in ("run", "run/sub"):
+        write("{}", f"{name}/config.json")
+        write("{}", f"{name}/adapter_config.json")
+    (folder / "link").symlink_to(folder)
+    lines = [text for text in refused(GOOD.replace(old, new)) if "the data" in line or "the data" not in text]
+    number = 8 + new.count("\n") - old.count("\n")
+    assert lines == [
+        f"recipe.yaml:{number}: training.output_dir: {line}; --overwrite would delete it. Name another folder."
+    ]
+
+
+def test_data_may_lie_above_the_output(load: Load, write: Write, folder: Path) -> None:
+    load(GOOD.replace("output_dir: run", "output_dir: a/b"))
+    write(PAIRS, "running/pairs.jsonl")
+    load(GOOD.replace("pairs.jsonl", "running/pairs.jsonl"))  # beside `run`, although the name begins with it
+
+
+def test_a_recipe_in_its_output_is_refused_unless_a_run_wrote_it(refused: Refused, write: Write, folder: Path) -> None:
+    text = GOOD.replace("output_dir: run", f"output_dir: {folder}/run").replace("pairs.jsonl", f"{folder}/pairs.jsonl")
+    file = write(text, "run/recipe.yaml")
+    line = (
+        "training.output_dir: run holds the recipe (run/recipe.yaml); --overwrite would delete it. Name another folder."
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(file)
+    assert str(caught.value) == f"run/recipe.yaml:8: {line}"
+    load_recipe(file, ["training.output_dir=again"])
+    write("{}", "run/run.json")
+    load_recipe(file)
+    with pytest.raises(ConfigError):
+        load_recipe(write(text, "run/other.yaml"))
+
+
+def test_the_output_holds_no_base(refused: Refused, write: Write) -> None:
+    write(GOOD.replace("pairs.jsonl", "../pairs.jsonl"), "run/base.yaml")
+    assert refused("base: run/base.yaml\ntraining: {output_dir: run}\n") == [
+        "recipe.yaml:2: training.output_dir: run holds the recipe (run/base.yaml); --overwrite would delete it. "
+        "Name another folder."
+    ]
 
 
 def test_a_loss_over_the_batch_warns_when_the_batch_is_one_prompt(monkeypatch: pytest.MonkeyPatch, load: Load) -> None:
