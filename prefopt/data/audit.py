@@ -114,18 +114,15 @@ class Audit:
         write_report(path, [self])
 
     def check(self, *, max_lost: float) -> None:
-        """Stop when too much was lost.
+        """Stop when too much was lost; rows that are `undesirable` are left out on purpose and count as not read.
 
         Raises: `DataError` with counts by reason, first ids, and what to do about it.
         """
-        lost = self.read - self.kept
-        if self.read and self.kept and lost <= max_lost * self.read:
+        read = self.read - len(self.lost.get(rows.UNDESIRABLE, ()))
+        lost = read - self.kept
+        if read and self.kept and lost <= max_lost * read:
             return
-        what = (
-            "no row can be used"
-            if not self.kept
-            else f"{lost} of {self.read} rows ({lost / self.read:.0%}) cannot be used"
-        )
+        what = "no row can be used" if not self.kept else f"{lost} of {read} rows ({lost / read:.0%}) cannot be used"
         limit = "" if not self.kept else f", more than data.max_lost allows ({max_lost:.0%})"
         details = [f"  {reason}: {len(ids)} ({self._first(reason)})" for reason, ids in self.lost.items()]
         raise DataError("\n".join([f"{self.name}: {what}{limit}.", *details, f"  {self._advice()}"]))
@@ -146,7 +143,7 @@ class Audit:
         return f" ({', '.join(self.noted[note])})" if note in _NAMED else ""
 
     def _advice(self) -> str:
-        most = max(self.lost, key=lambda reason: len(self.lost[reason]), default="")
+        most = max(self.lost, key=lambda r: len(self.lost[r]) if r != rows.UNDESIRABLE else 0, default="")
         if most == rows.NULL_FIELD:
             return f"The records have the columns {', '.join(self.columns)}. {_ADVICE[most]}."
         return _ADVICE.get(most, "Mend the rows or leave them out") + "; data.max_lost sets how many may be lost."
@@ -155,7 +152,7 @@ class Audit:
 _NAMED = (rows.BOS_IN_TEXT, rows.END_LOST_ONE_SIDE, rows.FIRST_TOKEN_UNSCORED, rows.SCORES_IGNORED, rows.DUPLICATE_ID)
 _ADVICE = {
     rows.EMPTY_ANSWER: "`data.allow_empty: true` keeps rows with an empty response",
-    rows.IDENTICAL: "A pair needs two different responses: `prefopt data lint` finds such rows",
+    rows.IDENTICAL: "A pair needs two different responses",
     rows.IDENTICAL_CUT: "A larger `data.max_length` keeps the part that differs",
     rows.NO_ANSWER_LEFT: "A larger `data.max_length` leaves room for the response",
     rows.PROMPT_TOO_LONG: "A larger `data.max_length` leaves room; `data.truncate: prompt_start` cuts prompts",
@@ -164,6 +161,7 @@ _ADVICE = {
     rows.NULL_FIELD: "`columns:` of the source maps our column names to those of the file",
     rows.BOUNDARY_MISMATCH: "Another `data.chat_template` may render the conversations in a way that can be split",
     rows.NONFINITE: "Scores must be finite numbers",
+    rows.UNDESIRABLE: "No loss learns from undesirable completions yet; give rows with `label: true`",
 }
 
 

@@ -121,6 +121,8 @@ def _read(record: Mapping[str, Any], options: DataOptions) -> Example:
     )
     if "label" in record and "completion" in record and example.label is None:
         raise RejectedError(rows.NULL_FIELD, "column 'label' holds nothing")
+    if given.names == ["completion"] and example.label is False:
+        raise RejectedError(rows.UNDESIRABLE, rows.REASONS[rows.UNDESIRABLE])
     example = _without_useless(_continued(_scored(example, record, given)), options, given.names)
     return example.only((0,)) if options.responses == "single" else example
 

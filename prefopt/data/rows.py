@@ -99,6 +99,7 @@ BAD_MESSAGE: Final = "bad_message"
 NULL_FIELD: Final = "null_field"
 BOUNDARY_MISMATCH: Final = "boundary_mismatch"
 NONFINITE: Final = "nonfinite"
+UNDESIRABLE: Final = "undesirable"
 
 REASONS: Final = {
     EMPTY_ANSWER: "a response without text",
@@ -111,6 +112,7 @@ REASONS: Final = {
     NULL_FIELD: "a column that is needed holds nothing",
     BOUNDARY_MISMATCH: "prompt and response do not rebuild the conversation as the chat template renders it",
     NONFINITE: "a score that is not a finite number",
+    UNDESIRABLE: "a completion marked undesirable, which this loss would make likelier",
 }
 
 # What happened to rows that are kept.

@@ -106,6 +106,32 @@ def test_nothing_left_stops_whatever_may_be_lost(tmp_path: Path) -> None:
         prepare(tmp_path, BAD[1:2], max_lost=1.0)
 
 
+UNPAIRED = [{"prompt": f"the sky {i}", "completion": " is blue.", "label": i % 4 == 0} for i in range(40)]
+
+
+def test_undesirable_completions_are_left_out_and_not_counted_as_lost(tmp_path: Path) -> None:
+    audit = prepare(tmp_path, UNPAIRED, responses="single").audit
+    assert (audit.read, audit.kept, audit.counts) == (40, 10, {"undesirable": 30})
+    assert "Left out: 30 undesirable (train-000001, " in " ".join(audit.lines())
+    broken = [{"prompt": "a", "completion": " ", "label": True}] * 2
+    with pytest.raises(DataError, match=r"(?s)2 of 12 rows \(17%\) cannot be used.*undesirable: 30.*allow_empty"):
+        prepare(tmp_path, UNPAIRED + broken, responses="single")
+    assert prepare(tmp_path, UNPAIRED + broken, responses="single", max_lost=0.2).audit.kept == 10
+
+
+def test_undesirable_completions_alone_are_no_data(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"(?s)no row can be used.*No loss learns from undesirable completions yet"):
+        prepare(tmp_path, UNPAIRED[1:4], responses="single", max_lost=1.0)
+
+
+def test_advice_names_no_command_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as found:
+        prepare(tmp_path, BAD[:1])
+    assert str(found.value).splitlines()[-1] == (
+        "  A pair needs two different responses; data.max_lost sets how many may be lost."
+    )
+
+
 def test_a_missing_column_is_told_with_the_columns_there_are(tmp_path: Path) -> None:
     records = [{"question": "a", "response_j": "b", "response_k": "c"}]
     with pytest.raises(DataError, match=r"(?s)column 'chosen' is missing.*question, response_j, response_k.*columns:"):

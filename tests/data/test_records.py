@@ -277,7 +277,11 @@ def test_unpaired_rows() -> None:
     record = {"prompt": "the sky is", "completion": " blue", "label": True, "answer": 3}
     row = kept(record, responses="single")
     assert (row.label, row.answer, sides(row)[1]) == (True, "3", [" blue"])
-    assert kept({**record, "label": "0"}, responses="single").label is False
+    for label in (False, 0, "0", "no"):
+        assert refused({**record, "label": label}, responses="single") == Rejection(
+            "undesirable", "a completion marked undesirable, which this loss would make likelier"
+        )
+    assert kept({"prompt": "a", "chosen": " b", "label": False}, responses="single").label is False
     assert refused({**record, "label": None}, responses="single").reason == "null_field"
     assert refused({**record, "label": "maybe"}, responses="single").reason == "bad_message"
     assert refused(record).detail == "column 'chosen' is missing"
