@@ -21,8 +21,9 @@ class Collator:
     Gives, with B rows, R responses (the most that a row has), L tokens of the longest prompt + response and T of the
     longest response: `input_ids`, `attention_mask` int64 `[B, R, L]`; `prompt_lengths` int64 `[B]`; `mask` bool `[B, R,
     T]`, position t being the response's token t; `ids` int64 `[B]`, numbers in the data set; `weight` float32 `[B]`.
-    When every row has them: `steps` int64 `[B, R, T]` (-1 in no step), `external` float32 `[B, R]`, `labels` bool
-    `[B]`. A response that a row does not have is its prompt alone, with an empty mask.
+    When every row has them: `steps` int64 `[B, R, T]` (-1 in no step), `external` float32 `[B, R]`, `desirable` bool
+    `[B]` (not `labels`: `transformers.Trainer` takes those for token ids). A response that a row does not have is its
+    prompt alone, with an empty mask.
     """
 
     pad_id: int = 0
@@ -50,7 +51,7 @@ class Collator:
         if _all_have(items, rows.EXTERNAL):
             batch["external"] = torch.tensor([_filled(row[rows.EXTERNAL], responses, 0.0) for row in items])
         if _all_have(items, rows.LABEL):
-            batch["labels"] = torch.tensor([bool(row[rows.LABEL]) for row in items])
+            batch["desirable"] = torch.tensor([bool(row[rows.LABEL]) for row in items])
         return batch
 
 

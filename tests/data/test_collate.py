@@ -69,8 +69,10 @@ def test_optional_columns_are_there_when_every_row_has_them(missing: bool) -> No
     other = {**ROW, "steps": None, "external": None, "label": None} if missing else {**full, "label": False}
     batch = Collator()([full, other])
     if missing:
-        assert not {"steps", "external", "labels"} & batch.keys()
+        assert not {"steps", "external", "desirable"} & batch.keys()
         return
     assert batch["steps"].tolist() == [[[0, 1], [-1, -1]]] * 2
     assert batch["external"].tolist() == [[1.0, 0.5]] * 2
-    assert batch["labels"].tolist() == [True, False]
+    assert batch["desirable"].tolist() == [True, False]
+    assert (batch["desirable"].dtype, batch["desirable"].shape) == (torch.bool, (2,))
+    assert "labels" not in batch  # transformers.Trainer counts tokens in it
