@@ -201,12 +201,12 @@ def training_files_exist(training: dict[str, Any]) -> Iterator[Problem]:
 
 
 def training_arguments_are_used(written: Written, training: dict[str, Any]) -> Iterator[Problem]:
-    """Only what one hand wrote: an override may leave a setting of the recipe without effect."""
+    """An override may leave a setting of the recipe without effect, as a recipe may one of its base; not itself."""
     causes = {"eval_delay": "eval_strategy", "save_total_limit": "save_strategy", "num_train_epochs": "max_steps"}
     causes |= {f"{what}_steps": f"{what}_strategy" for what in ("eval", "save", "logging")}
     for name, why in unused_arguments(training).items():
         cause = ("training", causes.get(name, "load_best_model_at_end"))
-        if not written.has(*cause) or written.together(("training", name), cause):
+        if not written.has(*cause) or not written.is_over(cause, ("training", name)):
             yield Problem(f"training.{name} has no effect: {why}.", ("training", name))
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from prefopt.config.paths import short
-from prefopt.config.peek import Peek, peek
+from prefopt.config.peek import Peek, peek, row_count
 from prefopt.config.sections import DataSection, EvaluationSection, SourceSection
+from prefopt.config.training import value_of
 from prefopt.config.written import Written
 from prefopt.data.readers import TEXT_FORMATS
 from prefopt.data.rows import ALIASES, KEPT_COLUMNS, READ_COLUMNS
@@ -175,6 +177,21 @@ def answers_for_generation(data: DataSection, evaluation: EvaluationSection) -> 
         yield Problem(text, ("evaluation", "generate"))
 
 
+def a_batch_is_filled(data: DataSection, training: dict[str, Any]) -> Iterator[Problem]:
+    """Where every file can be counted. Rows that do not fit are left out later, so there may be fewer, never more."""
+    if not training.get("dataloader_drop_last") or data.negatives == "expand":
+        return
+    counts = [row_count(Path(source.path)) for source in data.train if Path(source.path).is_absolute()]
+    if len(counts) < len(data.train) or None in counts:
+        return
+    rows = sum(math.ceil(count * source.weight) for count, source in zip(counts, data.train, strict=True) if count)
+    batch = value_of(training, "per_device_train_batch_size")
+    if rows < batch:
+        text = f"training.dataloader_drop_last leaves nothing to train on: data.train has {rows} rows, and"
+        where = ("training", "dataloader_drop_last")
+        yield Problem(f"{text} per_device_train_batch_size is {batch}.", where)
+
+
 def data_settings_are_used(written: Written, data: DataSection) -> Iterator[Problem]:
     if data.eos_on_cut and data.truncate != "response":
         text = f"data.eos_on_cut has no effect: data.truncate is {data.truncate}, so no response is cut."
@@ -203,6 +220,7 @@ DATA_RULES: tuple[Callable[..., Iterable[Problem]], ...] = (
     columns_fit_loss,
     negatives_fit_loss,
     answers_for_generation,
+    a_batch_is_filled,
     data_settings_are_used,
     template_is_readable,
 )

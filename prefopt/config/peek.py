@@ -16,6 +16,9 @@ MOST_RECORDS = 50
 LARGEST_WHOLE = 20_000_000
 """Bytes. A JSON list can only be read whole; a larger one is left to training."""
 
+LARGEST_COUNT = 200_000_000
+"""Bytes. Rows of larger files are not counted: the answer should come at once."""
+
 
 @dataclass(frozen=True)
 class Peek:
@@ -49,3 +52,11 @@ def peek(path: Path) -> Peek | None:
     if not records:
         raise DataError(f"{short(path)} has no records.")
     return Peek(records)
+
+
+def row_count(path: Path) -> int | None:
+    """Records in a JSON-lines file of this machine; None for anything else."""
+    if path.suffix.lower() != ".jsonl" or not path.is_file() or path.stat().st_size > LARGEST_COUNT:
+        return None
+    with path.open("rb") as file:
+        return sum(1 for line in file if line.strip())

@@ -6,15 +6,13 @@ import math
 from pathlib import Path
 
 from prefopt.config.paths import short
+from prefopt.config.peek import row_count
 from prefopt.config.recipe import Recipe
 from prefopt.config.sections import SourceSection
 from prefopt.config.training import value_of
 from prefopt.losses import Loss, Objective
 from prefopt.params import shown
 from prefopt.scores import Need
-
-LARGEST_COUNT = 200_000_000
-"""Bytes. Rows of larger files are not counted: the answer should come at once."""
 
 
 def summary(recipe: Recipe) -> dict[str, str]:
@@ -57,18 +55,9 @@ def _reference(recipe: Recipe, objective: Objective) -> str:
 
 
 def _source(source: SourceSection) -> str:
-    rows = row_count(source)
+    rows = row_count(Path(source.path))
     split = f", split {source.split}" if source.split else ""
     return f"{short(source.path)}{split}" + (f" ({rows:,} rows)" if rows is not None else "")
-
-
-def row_count(source: SourceSection) -> int | None:
-    """Records in a JSON-lines file of this machine; None for anything else."""
-    path = Path(source.path)
-    if path.suffix.lower() != ".jsonl" or not path.is_file() or path.stat().st_size > LARGEST_COUNT:
-        return None
-    with path.open("rb") as file:
-        return sum(1 for line in file if line.strip())
 
 
 def _per_step(recipe: Recipe) -> int:
@@ -85,7 +74,7 @@ def _steps(recipe: Recipe) -> str:
     steps, epochs = value_of(recipe.training, "max_steps"), value_of(recipe.training, "num_train_epochs")
     if steps > 0:
         return f"{steps:,}"
-    counts = [row_count(source) for source in recipe.data.train]
+    counts = [row_count(Path(source.path)) for source in recipe.data.train]
     words = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
     if len(counts) > 1 or counts[0] is None:
         return words

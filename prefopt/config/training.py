@@ -58,8 +58,9 @@ _POSITIVE = {
     "per_device_eval_batch_size",
     "gradient_accumulation_steps",
     "num_train_epochs",
+    "learning_rate",
 }
-_NOT_NEGATIVE = {"learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "seed", "data_seed", "adam_epsilon"}
+_NOT_NEGATIVE = {"weight_decay", "max_grad_norm", "warmup_steps", "seed", "data_seed", "adam_epsilon"}
 _BELOW_ONE = {"adam_beta1", "adam_beta2"}
 _WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text", "list": "a list"}
 _WORDS |= {"dict": "a mapping", "null": "null"}
@@ -133,7 +134,8 @@ def _out_of_range(name: str, value: Any) -> str:
     if not math.isfinite(value):
         return f"training.{name} must be a finite number; got {shown(value)}."
     if name in _POSITIVE and value <= 0:
-        return f"training.{name} must be greater than 0; got {shown(value)}."
+        why = " Nothing would be learned." if name == "learning_rate" else ""
+        return f"training.{name} must be greater than 0; got {shown(value)}.{why}"
     if name in _NOT_NEGATIVE | _BELOW_ONE and value < 0:
         return f"training.{name} must be at least 0; got {shown(value)}."
     if name in _BELOW_ONE and value >= 1:

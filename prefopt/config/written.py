@@ -50,9 +50,10 @@ class Written:
         """Whether something other than null was written at `path`."""
         return self.get(*path) is not None
 
-    def together(self, *paths: KeyPath) -> bool:
-        """Whether settings were written in one file or on one command line, so that one hand wrote them all."""
-        return all(self.has(*path) for path in paths) and len({self.place(path).rank for path in paths}) == 1
+    def is_over(self, path: KeyPath, other: KeyPath) -> bool:
+        """Whether what stands at `path` was written later than the other: an override, or a recipe over its base."""
+        order = (BASE, FILE, COMMAND)
+        return order.index(self.place(path).rank) > order.index(self.place(other).rank)
 
     def as_written(self, path: KeyPath) -> KeyPath:
         """The path as the user would write it: a single source needs no index, a source given as text has no keys."""

@@ -30,7 +30,7 @@ def simpo(scores: Scores, params: SimPOParams) -> LossOutput:
     Shapes: scores [B, 2, T] -> losses [B], rewards [B, 2] (beta times the mean log-probability).
     Source: arXiv:2405.14734.
     Differs: the margin is given as the ratio gamma / beta, as in the authors' configuration files, not as gamma.
-    Relatives: `ln_dpo` normalises in the same way and keeps the reference.
+    Relatives: with responses of one token and `gamma_beta_ratio: 0` it is `dpo` with `reference_free: true`.
     """
     chosen, rejected = scores.means.unbind(-1)  # [B] each, nats per token
     return LossOutput(

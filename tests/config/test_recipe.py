@@ -128,7 +128,7 @@ def test_a_recipe_is_frozen(load: Load) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     beta=st.floats(1e-300, 1e300),
-    rate=st.floats(0, 1),
+    rate=st.floats(0, 1, exclude_min=True),
     name=st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1),
     length=st.none() | st.integers(2, 2**40),
 )

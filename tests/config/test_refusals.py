@@ -107,8 +107,11 @@ def test_everything_that_is_wrong_is_told_at_once_in_order(refused: Refused) -> 
         ("output_dir: run", "output_dir: run\n  optim: adamw_troch", "9: training.optim: unknown choice 'adamw_troch'. "
          "Did you mean 'adamw_torch'?"),
         ("output_dir: run", "output_dir: run\n  adam_beta2: 1", "9: training.adam_beta2 must be less than 1; got 1."),
-        ("output_dir: run", "output_dir: run\n  learning_rate: -1e-6", "9: training.learning_rate must be at least 0; "
-         "got -1e-06."),
+        ("output_dir: run", "output_dir: run\n  learning_rate: -1e-6", "9: training.learning_rate must be greater "
+         "than 0; got -1e-06. Nothing would be learned."),
+        ("output_dir: run", "output_dir: run\n  learning_rate: 0", "9: training.learning_rate must be greater than 0; got 0. "
+         "Nothing would be learned."),
+        ("output_dir: run", "output_dir: run\n  weight_decay: -1", "9: training.weight_decay must be at least 0; got -1."),
         ("output_dir: run", "output_dir: run\n  max_steps: 0", "9: training.max_steps must be at least 1, or -1 to go by "
          "epochs; got 0."),
         ("output_dir: run", "output_dir: run\n  label_names: [x]", "9: training.label_names cannot be set: prefopt's collator "

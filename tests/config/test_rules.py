@@ -220,6 +220,20 @@ def test_generation_needs_answers_to_compare_with(refused: Refused, load: Load, 
     load(text, ["data.eval.held=pairs.jsonl", "data.eval.other=plain.jsonl"])
 
 
+def test_a_dropped_last_batch_is_not_the_only_one(refused: Refused, load: Load) -> None:
+    text = GOOD + "  dataloader_drop_last: true\n  per_device_train_batch_size: 5\n"
+    assert refused(text) == [
+        "recipe.yaml:9: training.dataloader_drop_last leaves nothing to train on: data.train has 4 rows, "
+        "and per_device_train_batch_size is 5."
+    ]
+    load(text, ["training.per_device_train_batch_size=4"])
+    load(text, ["training.dataloader_drop_last=false"])
+    load(text, ["data.train.weight=1.1"])
+    load(text, ["data.negatives=expand"])
+    load(text.replace("pairs.jsonl", "[pairs.jsonl, pairs.jsonl]"))
+    load(text.replace("pairs.jsonl", "[pairs.jsonl, {path: some/data, split: train}]"))
+
+
 def test_data_settings_without_effect(refused: Refused) -> None:
     for settings, text in {
         "eos_on_cut: true": "data.eos_on_cut has no effect: data.truncate is drop, so no response is cut.",
@@ -270,6 +284,17 @@ def test_an_override_may_leave_a_setting_of_the_recipe_without_effect(load: Load
         GOOD + "  num_train_epochs: 3\n  save_steps: 10\n", ["training.max_steps=5", "training.save_strategy=no"]
     )
     assert "num_train_epochs" not in recipe.resolved()
+
+
+def test_an_override_has_an_effect_itself(refused: Refused, load: Load, write: Write) -> None:
+    text = "training.num_train_epochs has no effect: training.max_steps is 12."
+    override = "training.num_train_epochs=3"
+    assert refused(GOOD + "  max_steps: 12\n", [override]) == [f"command line: {override}: {text}"]
+    load(GOOD + "  max_steps: 12\n", [override, "training.max_steps=-1"])
+    write(GOOD + "  max_steps: 12\n", "base.yaml")
+    assert refused("base: base.yaml\ntraining: {num_train_epochs: 3}\n") == [f"recipe.yaml:2: {text}"]
+    write(GOOD + "  num_train_epochs: 3\n", "base.yaml")
+    load("base: base.yaml\ntraining: {max_steps: 12}\n")
 
 
 @pytest.mark.parametrize(
