@@ -22,7 +22,7 @@ import datasets
 from datasets import Dataset, DatasetDict, Features, Value, load_dataset, load_from_disk
 from datasets.arrow_writer import ArrowWriter
 
-from prefopt.data import rows
+from prefopt.data import readers, rows
 from prefopt.data.readers import TEXT_FORMATS, Record, read_numbered
 from prefopt.errors import DataError, did_you_mean
 
@@ -138,7 +138,9 @@ def _stored(path: Path, cache: Path) -> Table:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256(path.suffix.encode())
+    """The file's content, and the code that reads it: what an earlier version stored is not taken for the same."""
+    digest = hashlib.sha256(Path(readers.__file__).read_bytes())
+    digest.update(path.suffix.encode())
     try:
         with path.open("rb") as file:
             while piece := file.read(1 << 20):

@@ -65,16 +65,15 @@ def _csv(path: Path, delimiter: str) -> Iterator[Numbered]:
 
 
 def _cell(value: str) -> Any:
-    """CSV knows only text; a cell that is a JSON list of messages or texts is one."""
+    """CSV knows only text; a cell that is a JSON list of messages or of texts is one."""
     if value[:1] != "[":
         return value
     try:
         found = json.loads(value)
     except ValueError:
         return value
-    if found and all(isinstance(item, dict) and "role" in item for item in found):
-        return found
-    return value
+    messages = all(isinstance(item, dict) and "role" in item for item in found)
+    return found if found and (messages or all(isinstance(item, str) for item in found)) else value
 
 
 def _decoded(line: bytes, path: Path, number: int | None) -> str:
@@ -88,12 +87,26 @@ def _decoded(line: bytes, path: Path, number: int | None) -> str:
         ) from None
 
 
+class _RepeatedKeyError(ValueError):
+    """A key that an object has twice; of its values one would be lost."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Record:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _RepeatedKeyError(next(name for name in names if names.count(name) > 1))
+    return found
+
+
 def _parsed(text: str, where: str, path: Path) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         place = f"{path}:{error.lineno}" if where == str(path) else where
         raise DataError(f"{place}: not valid JSON: {error.msg} at column {error.colno}.") from None
+    except _RepeatedKeyError as error:
+        raise DataError(f"{where}: not valid JSON: the key '{error}' stands twice in one object.") from None
     except (RecursionError, ValueError) as error:  # nesting without end, numbers of more than 4300 digits
         raise DataError(f"{where}: JSON that cannot be read: {error}.") from None
 

@@ -9,7 +9,7 @@ import datasets
 import pytest
 from datasets import Dataset, DatasetDict
 
-from prefopt.data import Source, first_records
+from prefopt.data import Source, first_records, readers
 from prefopt.data.load import batch_records, open_table
 from prefopt.errors import DataError
 
@@ -67,6 +67,32 @@ def test_messages_in_csv_cells_are_messages(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ('[" c"," d"]', [" c", " d"]),
+        ('["c"]', ["c"]),
+        ('["c", 1]', '["c", 1]'),
+        ("[1, 2]", "[1, 2]"),
+        ("[]", "[]"),
+        ('["c" and so on]', '["c" and so on]'),
+        ('["c", {"role": "user"}]', '["c", {"role": "user"}]'),
+    ],
+)
+def test_texts_in_a_csv_cell_are_texts(tmp_path: Path, cell: str, value) -> None:
+    quoted = cell.replace('"', '""')
+    (tmp_path / "x.csv").write_text(f'prompt,chosen,rejected\na,b,"{quoted}"\n', encoding="utf-8")
+    assert read(str(tmp_path / "x.csv"), tmp_path) == [{"prompt": "a", "chosen": "b", "rejected": value}]
+
+
+def test_what_another_version_of_the_readers_stored_is_not_taken(tmp_path: Path, monkeypatch) -> None:
+    source = Source(written(tmp_path / "a.jsonl", RECORDS))
+    key = open_table(source, cache=tmp_path / "cache").key
+    (tmp_path / "other.py").write_text("")
+    monkeypatch.setattr(readers, "__file__", str(tmp_path / "other.py"))
+    assert open_table(source, cache=tmp_path / "cache").key != key
+
+
 def test_a_column_map_renames_and_takes_the_old_name_away(tmp_path: Path) -> None:
     path = written(tmp_path / "x.jsonl", [{"question": "a", "response_j": "b", "chosen": "old", "response_k": "c"}])
     columns = {"prompt": "question", "chosen": "response_j", "rejected": "response_k"}
@@ -90,6 +116,13 @@ def test_a_column_map_renames_and_takes_the_old_name_away(tmp_path: Path) -> Non
         ("x.csv", b"a,a\n1,2\n", r"x\.csv:1: the first line must name the columns, each once"),
         ("x.csv", b'a,b\n1,"2\n', r"x\.csv:2: not valid CSV"),
         ("x.csv", b"a,b\n1,\xff\n", r"x\.csv:2: not UTF-8"),
+        (
+            "x.jsonl",
+            b'{"a": 1}\n{"chosen": "b", "c": 1, "chosen": "d"}\n',
+            r"x\.jsonl:2: not valid JSON: the key 'chosen' stands twice in one object",
+        ),
+        ("x.jsonl", b'{"a": [{"role": "user", "role": "system"}]}\n', r"x\.jsonl:1: .* the key 'role' stands twice"),
+        ("x.json", b'[{"a": 1, "a": 1}]', r"x\.json: not valid JSON: the key 'a' stands twice"),
         ("x.jsonl", b"\n \n", r"x\.jsonl: has no records"),
         ("x.csv", b"a,b\n", r"x\.csv: has no records"),
         ("x.jsonl", b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", r"x\.jsonl:1: JSON that cannot be read"),
