@@ -105,7 +105,8 @@ class Encoder:
         tokens = iter(self._tokenized([d.rendered for found in drafts for d in found if isinstance(d, _Draft)]))
         rows_of: list[list[EncodedRow | Rejection]] = []
         for name, found in zip(names, drafts, strict=True):
-            rows_of.append([_named(name, self._row, d, next(tokens)) if isinstance(d, _Draft) else d for d in found])
+            made = [_named(name, self._row, d, next(tokens)) if isinstance(d, _Draft) else d for d in found]
+            rows_of.append(_noted_once(made, rows.NEGATIVES_DROPPED))
         return rows_of
 
     def encode_prompt(self, record: Mapping[str, Any]) -> list[int] | Rejection:
@@ -287,6 +288,17 @@ def step_labels(tokens: Sequence[Span], steps: Sequence[Span]) -> list[int]:
         best = max(shared, default=0)
         labels.append(shared.index(best) if best > 0 else rows.OUTSIDE)
     return labels
+
+
+def _noted_once(found: Sequence[EncodedRow | Rejection], note: str) -> list[EncodedRow | Rejection]:
+    """The rows of one record, a note that tells of the record on the first of them only."""
+    noted = [row for row in found if isinstance(row, EncodedRow) and note in row.notes]
+    return [
+        replace(row, notes=tuple(n for n in row.notes if n != note))
+        if isinstance(row, EncodedRow) and any(row is other for other in noted[1:])
+        else row
+        for row in found
+    ]
 
 
 def _is_unicode(texts: Sequence[str]) -> bool:

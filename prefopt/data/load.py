@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import re
 import tempfile
@@ -24,7 +25,7 @@ from datasets.arrow_writer import ArrowWriter
 
 from prefopt.data import readers, rows
 from prefopt.data.readers import TEXT_FORMATS, Record, read_numbered
-from prefopt.errors import DataError, did_you_mean
+from prefopt.errors import ConfigError, DataError, did_you_mean
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Source:
     `revision` belong to the last two. `columns` maps our column names to the source's. `weight` is how often a row of
     this source is seen per epoch: 2 repeats each row, 0.5 draws half of them.
 
-    Raises: `DataError` for a column that records do not have, or a weight that is not above 0.
+    Raises: `DataError` for a column that records do not have, `ConfigError` for a weight that is not a number above 0.
     """
 
     path: str
@@ -54,6 +55,8 @@ class Source:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 < self.weight < math.inf:
+            raise ConfigError(f"{self.path}: weight must be above 0 and finite; got {self.weight}.")
         known = (*_COLUMNS, *rows.ALIASES)
         problems = [
             f"{self.path}: columns: '{ours}' is not a column of a record.{did_you_mean(ours, known)} "
@@ -61,8 +64,6 @@ class Source:
             for ours in self.columns
             if ours not in known
         ]
-        if not self.weight > 0:
-            problems.append(f"{self.path}: weight must be above 0; got {self.weight}.")
         if problems:
             raise DataError(*problems)
 

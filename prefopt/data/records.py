@@ -65,12 +65,8 @@ def read_example(record: Mapping[str, Any], options: DataOptions) -> Example | R
 
     Raises: `DataError` when a loss on pairs meets several rejected responses.
     """
-    record = dict(record)
-    for alias, name in rows.ALIASES.items():
-        if alias in record and name not in record:
-            record[name] = record.pop(alias)
     try:
-        return _read(record, options)
+        return _read(_without_aliases(record), options)
     except RejectedError as error:
         return error.rejection
 
@@ -78,6 +74,7 @@ def read_example(record: Mapping[str, Any], options: DataOptions) -> Example | R
 def read_prompt(record: Mapping[str, Any], options: DataOptions) -> Example | Rejection:
     """An example without responses, from the prompt of a record that may have none."""
     try:
+        record = _without_aliases(record)
         prompt = _content(needed(record, "prompt"), "prompt")
         if isinstance(prompt, str) and options.template == "always":
             prompt = wrapped(prompt, "user")
@@ -90,6 +87,22 @@ def read_prompt(record: Mapping[str, Any], options: DataOptions) -> Example | Re
         )
     except RejectedError as error:
         return error.rejection
+
+
+def _without_aliases(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with `rows.ALIASES` under the names they stand for; both may be there when they say the same."""
+    found = dict(record)
+    for alias, name in rows.ALIASES.items():
+        value = found.pop(alias, None)
+        if value is None:
+            continue
+        if found.get(name) is None:
+            found[name] = value
+        if found[name] != value:
+            raise RejectedError(
+                rows.BAD_MESSAGE, f"columns '{name}' and '{alias}' are two names of one thing, and they differ"
+            )
+    return found
 
 
 @dataclass(frozen=True)

@@ -106,17 +106,28 @@ class _Part:
 
 
 def _joined(parts: Sequence[_Part], encoder: Encoder, *, name: str, seed: int) -> Prepared:
-    """The rows that can be used, each source as often as its weight says, and the account of all."""
-    tally, chosen, described = Tally(), [], []
+    """The rows that can be used, each source as often as its weight says, and the account of all.
+
+    Raises: `DataError` for a weight that leaves a source without rows.
+    """
+    tally, chosen, described, problems = Tally(), [], [], list[str]()
     ids = unique([id_ for part in parts for id_ in part.table[rows.ID]], tally)
     start = 0
     for number, part in enumerate(parts):
         mine = ids[start : (start := start + len(part.table))]
-        used = drawn(_count(part, mine, tally), part.source.weight, seed=f"{seed}/{number}")
+        kept = _count(part, mine, tally)
+        used = drawn(kept, part.source.weight, seed=f"{seed}/{number}")
+        if kept and not used:
+            problems.append(
+                f"{part.source.path}: the weight {part.source.weight} draws none of the {len(kept)} rows that can be "
+                f"used; {1 / len(kept):.2g} draws one."
+            )
         chosen.append(_selected(part.table, mine, used))
         described.append(
             {"path": part.source.path, "weight": part.source.weight, "records": len(mine), "rows_per_epoch": len(used)}
         )
+    if problems:
+        raise DataError(*problems)
     found = concatenate_datasets(chosen)
     audit = tally.audit(
         name=name,

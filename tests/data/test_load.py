@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import datasets
@@ -11,7 +12,7 @@ from datasets import Dataset, DatasetDict
 
 from prefopt.data import Source, first_records, readers
 from prefopt.data.load import batch_records, open_table
-from prefopt.errors import DataError
+from prefopt.errors import ConfigError, DataError
 
 RECORDS = [
     {"prompt": "a\n", "chosen": ' b "x"', "rejected": "ç,d"},
@@ -99,8 +100,12 @@ def test_a_column_map_renames_and_takes_the_old_name_away(tmp_path: Path) -> Non
     assert read(path, tmp_path, columns=columns) == [{"prompt": "a", "chosen": "b", "rejected": "c"}]
     with pytest.raises(DataError, match=r"'chose' is not a column of a record\. Did you mean 'chosen'"):
         Source("x.jsonl", columns={"chose": "x"})
-    with pytest.raises(DataError, match="weight must be above 0"):
-        Source("x.jsonl", weight=0)
+
+
+@pytest.mark.parametrize("weight", [0, -1.0, math.inf, -math.inf, math.nan])
+def test_a_weight_is_a_number_above_0(weight: float) -> None:
+    with pytest.raises(ConfigError, match=rf"x\.jsonl: weight must be above 0 and finite; got {weight}\."):
+        Source("x.jsonl", weight=weight)
 
 
 @pytest.mark.parametrize(

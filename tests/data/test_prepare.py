@@ -182,6 +182,20 @@ def test_several_rejected_become_pairs(tmp_path: Path) -> None:
     assert [len(r) for r in many.rows["responses"]] == [3, 2]
 
 
+def test_rejected_responses_that_are_dropped_count_once_per_record(tmp_path: Path) -> None:
+    several = [" is red", "", " is green", " is red", " is grey"]
+    records = [
+        {"prompt": "the sky", "chosen": " is blue", "rejected": several, "id": "a"},
+        {"prompt": "the sky", "chosen": " is blue", "rejected": [" is red" * 40, *several], "id": "b"},
+    ]
+    found = prepare(tmp_path, records, negatives="expand", max_length=32, max_lost=0.5)
+    assert found.rows["id"][:] == ["a#1", "a#2", "a#3", "b#2", "b#3", "b#4"]
+    assert found.audit.notes == {"negatives_dropped": 2}
+    assert found.audit.noted["negatives_dropped"] == ["a#1", "b#2"]  # the first that is kept
+    many = prepare(tmp_path, records[:1], responses="many", max_length=32)
+    assert many.audit.notes == {"negatives_dropped": 1}
+
+
 def test_a_repeated_id_is_made_unique_and_said(tmp_path: Path, caplog) -> None:
     records = [GOOD[i] | {"id": name} for i, name in enumerate(["a", "a", "b", "a-2", "a"])]
     with caplog.at_level(logging.WARNING):
@@ -304,6 +318,15 @@ def test_sources_with_weights_are_seen_that_often(tmp_path: Path) -> None:
     assert again.rows["id"][:] == ids
     assert again.audit.fingerprint == found.audit.fingerprint
     assert prepare_rows(sources, plain(), DataOptions(), seed=2).rows["id"][:] != ids
+
+
+def test_a_weight_that_draws_no_row_is_refused(tmp_path: Path) -> None:
+    a, b = file_of(tmp_path, GOOD[:10], "a.jsonl"), file_of(tmp_path, GOOD, "b.jsonl")
+    message = r"a\.jsonl: the weight 0\.01 draws none of the 10 rows that can be used; 0\.1 draws one\."
+    for sources in ([Source(a.path, weight=0.01)], [b, Source(a.path, weight=0.01)]):
+        with pytest.raises(DataError, match=message):
+            prepare_rows(sources, plain(), DataOptions())
+    assert len(prepare_rows([Source(a.path, weight=0.1)], plain(), DataOptions()).rows) == 1
 
 
 def test_a_table_with_binary_columns_and_taken_names(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from prefopt.data import DataOptions, EncodedRow, Rejection, encode_row
+from prefopt.data import DataOptions, EncodedRow, Rejection, encode_prompt, encode_row
 from prefopt.data.options import DataOptions as Options
 from prefopt.errors import ConfigError, DataError
 
@@ -289,6 +289,24 @@ def test_unpaired_rows() -> None:
     assert sides(kept(pair, responses="single")) == ("The", [" cat"])  # both sides say where the prompt ends
     chat = {"completion": [U, said("yes")], "label": 1}
     assert sides(kept(chat, responses="single")) == ("<|user|>hello\n<|assistant|>", ["yes"])
+
+
+def test_two_names_of_the_beginning_of_an_answer_must_agree() -> None:
+    record = {"prompt": "the sky", "chosen": " blue", "rejected": " red"}
+    expected = kept({**record, "prefix": " is"})
+    for same in (" is", None):
+        assert kept({**record, "prefix": " is", "initial_reason_steps": same}) == expected
+        assert kept({**record, "initial_reason_steps": " is", "prefix": same}) == expected
+    for other in (" was", ""):
+        differ = {**record, "prefix": " is", "initial_reason_steps": other}
+        message = "columns 'initial_reason_steps' and 'prefix' are two names of one thing, and they differ"
+        assert refused(differ) == Rejection("bad_message", message)
+        assert encode_prompt(differ, plain(), DataOptions()) == Rejection("bad_message", message)
+
+
+def test_a_prompt_alone_is_continued_from_its_prefix() -> None:
+    ids = encode_prompt({"prompt": "the sky", "prefix": " is"}, plain(), DataOptions())
+    assert plain().decode(ids) == "the sky is"
 
 
 def test_when_text_is_wrapped_into_messages() -> None:
