@@ -14,6 +14,7 @@ from typing import Any
 from prefopt.config.data_rules import DATA_RULES
 from prefopt.config.output_rules import OUTPUT_RULES
 from prefopt.config.paths import short
+from prefopt.config.report_rules import REPORT_RULES
 from prefopt.config.sections import DataSection, EvaluationSection, ModelSection, ReferenceSection
 from prefopt.config.training import unused_arguments, value_of
 from prefopt.config.written import Written
@@ -277,5 +278,6 @@ RULES: tuple[Rule, ...] = (
     training_files_exist,
     training_arguments_are_used,
     best_model_can_be_kept,
+    *REPORT_RULES,
 )
 WARNINGS: tuple[Rule, ...] = (stored_in_half, coupled_alone)

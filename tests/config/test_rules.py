@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prefopt.config import check, load_recipe
+from prefopt.config import check, load_recipe, report_rules
 from prefopt.errors import ConfigError
 from prefopt.losses import loss_names, loss_spec
 from prefopt.scores import Need
@@ -306,8 +306,90 @@ def test_an_override_has_an_effect_itself(refused: Refused, load: Load, write: W
 )  # fmt: skip
 def test_the_best_model_is_one_that_was_evaluated(refused: Refused, load: Load, settings: str, line: str) -> None:
     text = GOOD.replace("pairs.jsonl", "pairs.jsonl\n  eval: {held: pairs.jsonl}") + "  load_best_model_at_end: true\n"
+    text += "  metric_for_best_model: held_loss\n"
     assert refused(text + f"  {settings}\n") == [f"recipe.yaml:10: training.load_best_model_at_end {line}"]
     load(text + "  eval_strategy: steps\n  eval_steps: 5\n  save_steps: 10\n")
+
+
+BEST = GOOD.replace("pairs.jsonl", "pairs.jsonl\n  eval: {held: pairs.jsonl, a_b: pairs.jsonl}") + (
+    "  eval_strategy: epoch\n  save_strategy: epoch\n  load_best_model_at_end: true\n"
+)
+
+
+def best_by(metric: str) -> str:
+    return f"{BEST}  metric_for_best_model: {metric}\n"
+
+
+METRICS = (
+    "loss, rewards/chosen, rewards/rejected, rewards/margins, rewards/accuracies, rewards/ties, logps/chosen, "
+    "logps/rejected, displacement/chosen_delta, displacement/rejected_delta, displacement/chosen_delta_per_token, "
+    "displacement/chosen_dropped, displacement/both_dropped"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"),
+    [
+        ("foo", ""),
+        ("loss", " Did you mean 'eval_held_loss'?"),
+        ("eval_rewards/margins", " Did you mean 'eval_held_rewards/margins'?"),
+        ("eval_heldout_loss", " Did you mean 'eval_held_loss'?"),
+        ("held_rewards/accuracy", " Did you mean 'eval_held_rewards/accuracies'?"),
+        ("held_ipo/x", " Did you mean 'eval_held_loss'?"),
+    ],
+)
+def test_the_metric_of_the_best_model_is_reported(refused: Refused, name: str, guess: str) -> None:
+    (line,) = refused(best_by(name))
+    assert line == (
+        f"recipe.yaml:13: training.metric_for_best_model: no evaluation reports '{name}'.{guess} "
+        f"Names are eval_SET_METRIC; sets: held, a_b; metrics: {METRICS}."
+    )
+
+
+def test_metrics_that_are_reported(load: Load, refused: Refused) -> None:
+    for name in (
+        "eval_held_loss",
+        "held_loss",
+        "a_b_rewards/margins",
+        "eval_a_b_displacement/chosen_delta",
+        "held_dpo/x",
+    ):
+        load(best_by(name))
+    for name, change in {
+        "held_answer_accuracy": "evaluation.generate={samples: 1}",
+        "held_loss/nll": "loss=[{name: dpo}, {name: nll}]",
+        "held_dpop/shortfall": "loss={name: dpop}",
+    }.items():
+        load(best_by(name), [change])
+        assert len(refused(best_by(name))) == 1
+    assert len(refused(best_by("held_displacement/chosen_delta"), ["loss={name: simpo}"])) == 1
+    assert refused(BEST) == [
+        "recipe.yaml:12: training.load_best_model_at_end: write metric_for_best_model, for instance eval_held_loss."
+    ]
+
+
+def test_reporters_are_installed(refused: Refused, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"tensorboardX"}
+    monkeypatch.setattr(report_rules, "find_spec", lambda name: name if name in installed else None)
+    load(GOOD + "  report_to: [tensorboard, none]\n")
+    load(GOOD + "  report_to: all\n")
+    for name, text in {
+        "wandb": "wandb needs the package wandb, which is not installed. Install it, or write none.",
+        "[tensorboard, comet_ml]": "comet_ml needs the package comet-ml, which is not installed. Install it, or write none.",
+        "wandbb": f"unknown choice 'wandbb'. Did you mean 'wandb'? Choices: {', '.join(report_rules.REPORTERS)}, none.",
+    }.items():
+        assert refused(GOOD + f"  report_to: {name}\n") == [f"recipe.yaml:9: training.report_to: {text}"]
+    installed.clear()
+    assert refused(GOOD + "  report_to: tensorboard\n") == [
+        "recipe.yaml:9: training.report_to: tensorboard needs the package tensorboard or tensorboardX, which is not "
+        "installed. Install it, or write none."
+    ]
+
+
+def test_every_reporter_of_transformers_is_known() -> None:
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    assert set(report_rules.REPORTERS) == set(INTEGRATION_TO_CALLBACK)
 
 
 def test_files_of_other_libraries_exist(refused: Refused, load: Load, write: Write, folder: Path) -> None:
