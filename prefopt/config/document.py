@@ -52,8 +52,14 @@ class Document:
     places: dict[KeyPath, Place] = field(default_factory=dict)
 
 
-def read_document(path: Path, *, shown: str = "", rank: int = 0) -> Document:
+Twice = list[tuple[Place, str]]
+"""Keys with a plain value that were written again, and what to say; the first value stands."""
+
+
+def read_document(path: Path, *, shown: str = "", rank: int = 0, twice: Twice | None = None) -> Document:
     """The file as data. `shown` is how error messages call it.
+
+    With a list `twice`, keys that stand twice go there and do not hide what else is wrong with the recipe.
 
     Raises: `ConfigError` for a file that cannot be read, is not text, or is not YAML as described above.
     """
@@ -61,11 +67,13 @@ def read_document(path: Path, *, shown: str = "", rank: int = 0) -> Document:
     text = _text(path, name)
     if path.suffix.lower() == ".json":  # JSON allows tabs between tokens, and nowhere else
         text = text.replace("\t", " ")
-    return parse_document(text, name, rank=rank, folder=path.parent.absolute())
+    return parse_document(text, name, rank=rank, folder=path.parent.absolute(), twice=twice)
 
 
-def parse_document(text: str, name: str, *, rank: int = 0, folder: Path = Path()) -> Document:
-    """The text as data; `name` and `folder` stand in its places."""
+def parse_document(
+    text: str, name: str, *, rank: int = 0, folder: Path = Path(), twice: Twice | None = None
+) -> Document:
+    """The text as data; `name` and `folder` stand in its places, and `twice` is as for `read_document`."""
     try:
         nodes = list(YAML(typ="safe", pure=True).compose_all(text))
     except MarkedYAMLError as error:
@@ -81,8 +89,10 @@ def parse_document(text: str, name: str, *, rank: int = 0, folder: Path = Path()
         raise ConfigError(f"{name}:{nodes[1].start_mark.line + 1}: a second YAML document begins; a recipe is one.")
     reader = _Reader(name, rank, folder)
     data = reader.value(nodes[0], (), ()) if nodes and nodes[0] is not None else None
-    if reader.problems:
+    if len(reader.problems) > (0 if twice is None else len(reader.twice)):
         raise ConfigError(*reader.problems)
+    if twice is not None:
+        twice += reader.twice
     return Document(data, reader.places)
 
 
@@ -122,6 +132,7 @@ class _Reader:
         self.name, self.rank, self.folder = name, rank, folder
         self.places: dict[KeyPath, Place] = {}
         self.problems: list[Problem] = []
+        self.twice: Twice = []
         self.values = 0
 
     def value(self, node: Node, path: KeyPath, above: tuple[int, ...]) -> Any:
@@ -151,7 +162,10 @@ class _Reader:
             elif not isinstance(key_node, ScalarNode) or str(key_node.tag) != f"{_TAG}str":
                 self._problem(key_node, f"a key must be text; got {_shown(key)}.")
             elif key in lines:
-                self._problem(key_node, f"'{key}' is written twice; the first is in line {lines[key]}.")
+                text = f"'{key}' is written twice; the first is in line {lines[key]}."
+                self._problem(key_node, text)
+                if isinstance(value_node, ScalarNode):  # what is missing may stand in a section's second half
+                    self.twice.append((self._place(key_node), text))
             else:
                 lines[key] = key_node.start_mark.line + 1
                 self.places[*path, key] = self._place(key_node)

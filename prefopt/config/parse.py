@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from prefopt.config.check import Draft, check_draft
+from prefopt.config.document import Place
 from prefopt.config.foreign import advice
 from prefopt.config.paths import with_absolute_paths
 from prefopt.config.recipe import Recipe, bind
@@ -47,8 +48,8 @@ def load_recipe(path: str | Path, overrides: Overrides = ()) -> Recipe:
     findings = check_draft(draft)
     told = {problem.path for problem in found}
     found += [problem for problem in findings.problems if problem.path not in told]
-    if found:
-        raise ConfigError(*_placed(found, written))
+    if found or written.twice:
+        raise ConfigError(*_placed(found, written, written.twice))
     parts: dict[str, Any] = {**sections, "loss": _losses(written.data["loss"]), "training": training}
     recipe = Recipe(**parts)
     recipe._source_path = file
@@ -139,9 +140,9 @@ def _drop(data: dict[str, Any], path: KeyPath) -> None:
     holder.pop(name, None)
 
 
-def _placed(found: list[Problem], written: Written) -> list[Problem]:
-    """Problems with file and line, sorted by them, none twice."""
-    paths: list[tuple[Any, Problem]] = []
+def _placed(found: list[Problem], written: Written, twice: Sequence[tuple[Place, str]] = ()) -> list[Problem]:
+    """Problems with file and line, sorted by them, none twice; keys that stand `twice` know their place."""
+    paths: list[tuple[Any, Problem]] = [((where, text), Problem(text, place=str(where))) for where, text in twice]
     for problem in found:
         path: KeyPath = written.as_written(problem.path)
         where = written.place(path)

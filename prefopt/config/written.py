@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from prefopt.config.document import Document, Place, parse_document, read_document
+from prefopt.config.document import Document, Place, Twice, parse_document, read_document
 from prefopt.errors import ConfigError, InputError, Problem
 from prefopt.params import KeyPath, shown
 
@@ -25,6 +25,8 @@ class Written:
     data: dict[str, Any]
     places: dict[KeyPath, Place]
     file: Place
+    twice: Twice = field(default_factory=list)
+    """What was written again after it; the recipe is refused, after everything else was looked at."""
 
     def place(self, path: KeyPath) -> Place:
         """Where the setting at `path` was written, or one in it, or the closest around it; at last the file alone."""
@@ -86,12 +88,13 @@ def read_written(file: Path, overrides: Overrides = ()) -> Written:
     Raises: `ConfigError` with every problem that can be found before the settings have a meaning.
     """
     name = _shown_path(file)
-    document = read_document(file, shown=name, rank=FILE)
+    twice: Twice = []
+    document = read_document(file, shown=name, rank=FILE, twice=twice)
     place = Place(FILE, 0, name, file.parent.absolute())
     data = _mapping(document, name)
     found: list[Problem] = []
     places = dict(document.places)
-    base = _base(document, data, found)
+    base = _base(document, data, found, twice)
     data = {key: value for key, value in data.items() if key != "base"}
     if base is not None:
         data, places = _merged(base.data, base.places, data, places)
@@ -102,8 +105,8 @@ def read_written(file: Path, overrides: Overrides = ()) -> Written:
         except ConfigError as error:
             found += [replace(problem, place=label) for problem in error.problems]
     if found:
-        raise ConfigError(*found)
-    return Written(data, {path: where for path, where in places.items() if path}, place)
+        raise ConfigError(*(Problem(text, place=str(where)) for where, text in twice), *found)
+    return Written(data, {path: where for path, where in places.items() if path}, place, twice)
 
 
 def _mapping(document: Document, name: str) -> dict[str, Any]:
@@ -115,8 +118,8 @@ def _mapping(document: Document, name: str) -> dict[str, Any]:
     return document.data
 
 
-def _base(document: Document, data: Mapping[str, Any], found: list[Problem]) -> Document | None:
-    """The file named by `base:`, read; its problems go to `found`."""
+def _base(document: Document, data: Mapping[str, Any], found: list[Problem], twice: Twice) -> Document | None:
+    """The file named by `base:`, read; its problems go to `found` and `twice`."""
     if data.get("base") is None:
         return None
     place = document.places["base",]
@@ -129,7 +132,7 @@ def _base(document: Document, data: Mapping[str, Any], found: list[Problem]) -> 
         found.append(Problem(f"base: there is no file {name}.", ("base",), str(place)))
         return None
     try:
-        base = read_document(file, shown=name, rank=BASE)
+        base = read_document(file, shown=name, rank=BASE, twice=twice)
         if "base" in _mapping(base, name):
             where = str(base.places["base",])
             found.append(

@@ -14,7 +14,7 @@ from prefopt.config.foreign import FOREIGN, LOSS_NAMES, advice
 from prefopt.config.sections import SECTIONS
 from prefopt.config.training import NAMES
 from prefopt.losses import loss_names
-from tests.config.conftest import GOOD, Refused
+from tests.config.conftest import GOOD, Refused, Write
 
 SLIPS = """\
 model:
@@ -150,6 +150,33 @@ def test_one_slip(refused: Refused, old: str, new: str, line: str) -> None:
     assert old in GOOD
     expected = f"recipe.yaml{line}" if line.startswith(":") else f"recipe.yaml:{line}"
     assert refused(GOOD.replace(old, new)) == expected.split("\n")
+
+
+def test_a_key_that_stands_twice_hides_nothing_else(refused: Refused, write: Write) -> None:
+    text = GOOD.replace("name: dpo", "name: dpo\n  beta: 0.1\n  beta: 0.2\n  bta: 0.3").replace("some", "./some")
+    twice = "'beta' is written twice; the first is in line"
+    unknown = "loss 'dpo': unknown option 'bta'. Did you mean 'beta'? Options: beta, label_smoothing, reference_free."
+    assert refused(text) == [
+        "recipe.yaml:2: model.name_or_path: there is no folder some/model.",
+        f"recipe.yaml:8: {twice} 7.",
+        f"recipe.yaml:9: {unknown}",
+    ]
+    write(text.replace("./some", "some"), "base.yaml")
+    assert refused("base: base.yaml\nmodel: {dtype: half}\n")[1:] == [
+        f"base.yaml:8: {twice} 7.",
+        f"base.yaml:9: {unknown}",
+    ]
+    assert refused(text, ["loss.name.x=1"]) == [
+        f"recipe.yaml:8: {twice} 7.",
+        "command line: loss.name.x=1: loss.name is 'dpo' and has no parts.",
+    ]
+
+
+def test_a_section_that_stands_twice_is_told_alone(refused: Refused) -> None:
+    """What is missing in its first half may stand in the second."""
+    assert refused(GOOD.replace("  output_dir", "  seed: 1\ntraining:\n  output_dir")) == [
+        "recipe.yaml:9: 'training' is written twice; the first is in line 7."
+    ]
 
 
 def test_data_is_looked_at_although_something_else_is_wrong(refused: Refused) -> None:

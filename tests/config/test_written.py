@@ -83,13 +83,13 @@ def test_problems_name_the_file_in_which_the_value_stands(base: None, refused: R
             "base/two.yaml:1: a base cannot have a base of its own; one level can still be read.",
         ),
         ("base: base/empty.yaml\n", "base/empty.yaml is empty; a recipe needs model, data, loss and training."),
-        ("base: base/twice.yaml\n", "base/twice.yaml:2: 'a' is written twice; the first is in line 1."),
+        ("base: base/twice.yaml\n", "base/twice.yaml:3: 'beta' is written twice; the first is in line 3."),
     ],
 )
 def test_bases_that_cannot_be_used(base: None, write: Write, refused: Refused, text: str, message: str) -> None:
     write("base: cpu.yaml\n", "base/two.yaml")
     write("# nothing\n", "base/empty.yaml")
-    write("a: 1\na: 2\n", "base/twice.yaml")
+    write(BASE.replace("beta: 0.5", "beta: 0.5, beta: 0.6"), "base/twice.yaml")
     assert refused(text) == [message]
 
 
