@@ -206,7 +206,9 @@ class Encoder:
         context, bos_in_text = self.tokenize.with_one_bos(tokens[0], add=not rendered.is_chat)
         sides, start, moved = tokens[1:], 0, 0
         if self.options.split == "joint":
-            sides = [self.tokenize.with_one_bos(side, add=not rendered.is_chat)[0] for side in sides]
+            found_bos = [self.tokenize.with_one_bos(side, add=not rendered.is_chat) for side in sides]
+            sides = [side for side, _ in found_bos]
+            bos_in_text = bos_in_text or any(more for _, more in found_bos)  # prompt and response may form one together
             start = common_length([context.ids, *(side.ids for side in sides)])
             moved = 0 if start == len(context.ids) else max(len(rendered.context) - self._start_of(context, start), 1)
         prompt_ids = context.ids[: start if self.options.split == "joint" else None]

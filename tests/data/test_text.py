@@ -122,6 +122,11 @@ def test_any_text_rebuilds_itself(prompt: str, chosen: str, rejected: str, bos: 
         assert row.prompt_ids[0] == tokenizer.bos_token_id
 
 
+def test_a_bos_that_prompt_and_response_form_together_is_said() -> None:
+    row = kept({"prompt": "<s", "chosen": "0", "rejected": ">"}, with_bos())
+    assert "bos_in_text" in row.notes
+
+
 def test_a_bos_in_the_text_is_not_doubled() -> None:
     tokenizer = with_bos()
     row = kept({"prompt": "<s><|user|>hello<|assistant|>", "chosen": "fine", "rejected": "<s>no"}, tokenizer)
