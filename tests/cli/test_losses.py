@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic import Field
 
 from prefopt.cli import main
 from prefopt.config.sheets import BEGIN, END, list_text, loss_sheet, range_of, sheet_text, with_table
-from prefopt.losses import _registry, loss_names, register_loss
+from prefopt.losses import _registry, loss_names, loss_spec, register_loss
 from prefopt.params import LossParams, unit_of
 from prefopt.scores import Need
 
@@ -129,3 +130,18 @@ def test_tables_in_the_repository_are_current(repository: Path, name: str) -> No
         pytest.skip(f"{name} holds no table of losses")
     text = file.read_text(encoding="utf-8")
     assert with_table(text, file.parent) == text, "run `make regenerate`"
+
+
+@pytest.mark.parametrize("name", loss_names())
+def test_a_sheet_names_only_relatives_that_exist(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["losses", name]) == 0
+    relatives = re.findall(r"`([a-z_]+)`", capsys.readouterr().out.partition("Relatives:")[2].partition("\n\n")[0])
+    options = {option for one in loss_names() for option in loss_spec(one).params.model_fields}
+    assert set(relatives) <= {*loss_names(), *options}
+
+
+def test_simpo_names_its_relative(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["losses", "simpo"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    text = "with responses of one token and `gamma_beta_ratio: 0` it is `dpo` with `reference_free: true`."
+    assert f"Relatives: {text}" in out

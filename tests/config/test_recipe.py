@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from prefopt.config import Recipe, load_recipe, recipes_dir
+from prefopt.config.document import parse_document, read_document
 from prefopt.config.shipped import copy_recipes
 from prefopt.errors import ConfigError
 from prefopt.losses import _registry, loss_names, register_loss
@@ -172,3 +173,13 @@ def test_copying_keeps_what_is_there(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["recipes"], "nothing temporary is left behind"
     with pytest.raises(ConfigError, match="is a file; name a new folder"):
         copy_recipes(tmp_path / "recipes" / "mine.yaml")
+
+
+def test_the_readme_shows_what_the_quickstart_says() -> None:
+    """Its recipe is shortened: what it shows is in the file, with the same value."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    shown = parse_document(text.partition("```yaml\n")[2].partition("```")[0], "README.md").data
+    whole = read_document(recipes_dir() / "quickstart.yaml").data
+    assert shown.keys() == whole.keys()
+    for section, values in shown.items():
+        assert {name: whole[section].get(name) for name in values} == values
