@@ -1,4 +1,4 @@
-"""Whether the output folder may be emptied: `--overwrite` deletes it with everything that lies in it."""
+"""Whether the output folder may be emptied: `--overwrite` deletes what lies in it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _inside(training: dict[str, Any], what: str, paths: list[Path]) -> Iterator[
         if path.is_absolute() and (real == folder or folder in real.parents):
             place = f"is {what}" if real == folder else f"holds {what} ({short(path)})"
             yield Problem(
-                f"training.output_dir: {short(output)} {place}; --overwrite would delete it. Name another folder.",
+                f"training.output_dir: {short(output)} {place}; --overwrite may delete it. Name another folder.",
                 _PATH,
             )
             return

@@ -428,7 +428,7 @@ def test_the_output_holds_nothing_that_the_run_reads(
     lines = [text for text in refused(GOOD.replace(old, new)) if "the data" in line or "the data" not in text]
     number = 8 + new.count("\n") - old.count("\n")
     assert lines == [
-        f"recipe.yaml:{number}: training.output_dir: {line}; --overwrite would delete it. Name another folder."
+        f"recipe.yaml:{number}: training.output_dir: {line}; --overwrite may delete it. Name another folder."
     ]
 
 
@@ -442,7 +442,7 @@ def test_a_recipe_in_its_output_is_refused_unless_a_run_wrote_it(refused: Refuse
     text = GOOD.replace("output_dir: run", f"output_dir: {folder}/run").replace("pairs.jsonl", f"{folder}/pairs.jsonl")
     file = write(text, "run/recipe.yaml")
     line = (
-        "training.output_dir: run holds the recipe (run/recipe.yaml); --overwrite would delete it. Name another folder."
+        "training.output_dir: run holds the recipe (run/recipe.yaml); --overwrite may delete it. Name another folder."
     )
     with pytest.raises(ConfigError) as caught:
         load_recipe(file)
@@ -457,7 +457,7 @@ def test_a_recipe_in_its_output_is_refused_unless_a_run_wrote_it(refused: Refuse
 def test_the_output_holds_no_base(refused: Refused, write: Write) -> None:
     write(GOOD.replace("pairs.jsonl", "../pairs.jsonl"), "run/base.yaml")
     assert refused("base: run/base.yaml\ntraining: {output_dir: run}\n") == [
-        "recipe.yaml:2: training.output_dir: run holds the recipe (run/base.yaml); --overwrite would delete it. "
+        "recipe.yaml:2: training.output_dir: run holds the recipe (run/base.yaml); --overwrite may delete it. "
         "Name another folder."
     ]
 
