@@ -27,7 +27,33 @@ DATA_REPORT = "data_report.json"
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
 CHECKPOINT_STATE = "prefopt_state.json"
-_OURS = (RECIPE, RECORD, DATA_REPORT, METRICS)
+MARKER = "prefopt"
+"""The key of `run.json` that says a folder is a run's."""
+_WRITTEN = (
+    RECIPE,
+    RECORD,
+    DATA_REPORT,
+    METRICS,
+    SAMPLES,
+    "README.md",
+    "trainer_state.json",
+    "report.html",
+    "diagnostics",
+    "checkpoint-*",
+    ".final",
+    "config.json",
+    "generation_config.json",
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "adapter_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "chat_template.*",
+)
+"""What a run leaves on top of its directory: the only things that overwriting it removes."""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -71,7 +97,7 @@ class RunDirectory:
         """
         check_output(path, resume=resume, overwrite=overwrite)
         if overwrite and path.is_dir() and not resume:
-            shutil.rmtree(path)
+            _clear(path)
         path.mkdir(parents=True, exist_ok=True)
         return cls(path)
 
@@ -89,17 +115,14 @@ class RunDirectory:
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a last line that was cut off is left out."""
-        path = self.path / METRICS
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-            try:
-                yield json.loads(line)
-            except ValueError:
-                continue
+        return _lines(self.path / METRICS)
 
-    def forget_metrics_after(self, step: int) -> None:
-        """Drop lines of steps that a resumed run is about to repeat."""
-        kept = [row for row in self.metrics() if row.get("step", 0) <= step]
-        write_text(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in kept))
+    def forget_after(self, step: int) -> None:
+        """Drop metrics and samples of steps that a resumed run is about to repeat."""
+        for name in (METRICS, SAMPLES):
+            if (self.path / name).is_file():
+                kept = [row for row in _lines(self.path / name) if row.get("step", 0) <= step]
+                write_text(self.path / name, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept))
 
     def append_samples(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """More lines of `samples.jsonl`."""
@@ -107,23 +130,48 @@ class RunDirectory:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def check_output(path: Path, *, resume: bool = False, overwrite: bool = False) -> None:
-    """Refuse an output folder that holds something, unless the run resumes or may overwrite it.
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue
 
-    Raises: `ConfigError`. Never overwrites a folder that no run of ours has written.
+
+def check_output(path: Path, *, resume: bool = False, overwrite: bool = False) -> None:
+    """Refuse an output folder that holds something, unless it is a run's and may be continued or overwritten.
+
+    Raises: `ConfigError`. A folder that no run of ours has written is never touched.
     """
     if path.exists() and not path.is_dir():
         raise ConfigError(f"training.output_dir: {path} is a file, not a folder.")
-    if resume or not path.is_dir() or not any(path.iterdir()):
+    if not path.is_dir() or not any(path.iterdir()):
         return
-    ours = any((path / name).is_file() for name in _OURS)
-    if not overwrite:
-        how = "Use --resume to continue it, --overwrite to start afresh, or another" if ours else "Choose another"
-        raise ConfigError(f"training.output_dir: {path} exists and is not empty. {how} training.output_dir.")
-    if not ours:
+    if not _is_run(path):
         raise ConfigError(
-            f"training.output_dir: {path} holds files that no run of prefopt wrote; --overwrite leaves them alone."
+            f"training.output_dir: {path} holds files and is no run of prefopt, so it is left alone. "
+            "Choose another folder."
         )
+    if not resume and not overwrite:
+        raise ConfigError(
+            f"training.output_dir: {path} exists and is not empty. Use --resume to continue it, --overwrite to start "
+            "afresh, or another training.output_dir."
+        )
+
+
+def _is_run(path: Path) -> bool:
+    """Whether prefopt wrote the folder, by the marker in its record."""
+    try:
+        return MARKER in json.loads((path / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _clear(path: Path) -> None:
+    """Remove what a run left, and nothing else."""
+    for pattern in _WRITTEN:
+        for found in path.glob(pattern):
+            shutil.rmtree(found) if found.is_dir() and not found.is_symlink() else found.unlink()
 
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers", "deepspeed", "numpy")

@@ -49,7 +49,7 @@ class TokenStats:
     kl: Tensor | None = None
     sum_squares: Tensor | None = None
 
-    def against(self, reference: TokenStats | None, *, mask: Tensor, **extras: Tensor | None) -> Scores:
+    def against(self, reference: TokenStats | None, *, mask: Tensor, **extras: Any) -> Scores:
         """These policy values beside the reference's, with the batch's mask and columns: what a loss is given."""
         return Scores(
             policy=self.logps,
@@ -88,6 +88,7 @@ class Scores:
     labels: Tensor | None = None
     ids: Tensor | None = None
     given_lengths: Tensor | None = None
+    summed: bool = False
 
     def __post_init__(self) -> None:
         if self.policy.dim() != 3:
@@ -112,7 +113,7 @@ class Scores:
         dimensions |= {"labels": shape[:1], "ids": shape[:1]}
         for item in fields(self):
             value = getattr(self, item.name)
-            if value is None:
+            if value is None or item.name == "summed":
                 continue
             wanted = dimensions.get(item.name, shape)
             given = tuple(value.shape[:2]) if item.name == "step_rewards" else tuple(value.shape)
@@ -120,6 +121,9 @@ class Scores:
                 raise DataError(
                     f"Scores.{item.name} must have shape {list(wanted)} beside policy {list(shape)}; got {list(given)}."
                 )
+
+        if self.given_lengths is not None and not (self.given_lengths > 0).all():
+            raise DataError("Scores.given_lengths must be at least 1 token each.")
 
     def _check_finite(self) -> None:
         for name in ("policy", "reference"):
@@ -144,7 +148,7 @@ class Scores:
         reference: Tensor | None = None,
         *,
         lengths: Tensor | None = None,
-        **extras: Tensor | None,
+        **extras: Any,
     ) -> Scores:
         """Scores for losses that need only whole-response log-probabilities.
 
@@ -155,12 +159,18 @@ class Scores:
             reference=None if reference is None else reference.unsqueeze(-1),
             mask=torch.ones_like(policy, dtype=torch.bool).unsqueeze(-1),
             given_lengths=lengths,
+            summed=True,
             **extras,
         )
 
     @property
     def lengths(self) -> Tensor:
-        """Scored tokens per response, `[B, R]`. Counted by mask, never by what is not zero."""
+        """Scored tokens per response, `[B, R]`. Counted by mask, never by what is not zero.
+
+        Raises: `DataError` for scores that came from sums without lengths.
+        """
+        if self.summed and self.given_lengths is None:
+            raise DataError("these scores were made from sums: give from_sums(..., lengths=) in tokens, [B, R].")
         counts = self.mask.sum(-1) if self.given_lengths is None else self.given_lengths
         return counts.to(self.policy.dtype)
 
@@ -176,16 +186,25 @@ class Scores:
 
     @property
     def reference_sums(self) -> Tensor:
-        """log pi_ref(response | prompt), `[B, R]`, nats; zeros when there is no reference (a reference-free loss)."""
-        return torch.zeros_like(self.sums.detach()) if self.reference is None else self.total(self.reference)
+        """log pi_ref(response | prompt), `[B, R]`, nats.
+
+        Raises: `DataError` without a reference.
+        """
+        return self.total(self._reference())
 
     @property
     def logratios(self) -> Tensor:
-        """log(policy / reference) of whole responses, `[B, R]`, nats."""
-        if self.reference is None:
-            return self.sums
+        """log(policy / reference) of whole responses, `[B, R]`, nats.
+
+        Raises: `DataError` without a reference.
+        """
         # token by token before the sum: the difference of two sums in the hundreds would lose digits in float32
-        return self.total(self.policy - self.reference)
+        return self.total(self.policy - self._reference())
+
+    def _reference(self) -> Tensor:
+        if self.reference is None:  # a loss that forgot to declare its need must not train against nothing
+            raise DataError("these scores have no reference; a loss that reads one declares Need.REFERENCE.")
+        return self.reference
 
     @property
     def means(self) -> Tensor:

@@ -63,7 +63,9 @@ def make_scores(
         Need.REFERENCE: reference,
     }
     given = {need.value: value for need, value in columns.items() if need in loss.needs}
-    floats = {name: value.to(dtype) if value.is_floating_point() else value for name, value in given.items()}
+    floats: dict[str, Any] = {
+        name: value.to(dtype) if value.is_floating_point() else value for name, value in given.items()
+    }
     mask = torch.arange(tokens) < lengths.unsqueeze(-1)
     return Scores(policy=policy.to(dtype), mask=mask, **floats)
 
@@ -106,15 +108,21 @@ def padding_changes_nothing(loss: Loss) -> None:
             f"padding of {filler} changes the gradient"
         )
         assert not wide[~padded.mask].any(), f"padding of {filler} receives a gradient"
+        for name, value in {"rewards": out.rewards, **out.metrics}.items():
+            other = again.rewards if name == "rewards" else again.metrics[name]
+            assert torch.allclose(other, value, rtol=1e-12, atol=0), f"padding of {filler} changes {name}"
 
 
 def each_prompt_alone(loss: Loss) -> None:
     """Called plainly, a prompt's loss is the same whoever stands beside it."""
     scores = make_scores(loss)
-    together = loss(scores).losses
-    for row in range(len(together)):
-        alone = loss(_rows(scores, torch.tensor([row]))).losses
-        assert torch.allclose(alone[0], together[row], rtol=1e-10), f"prompt {row} depends on its neighbours"
+    together = loss(scores)
+    for row in range(len(together.losses)):
+        alone = loss(_rows(scores, torch.tensor([row])))
+        for what, one, all_ in (("loss", alone.losses, together.losses), ("reward", alone.rewards, together.rewards)):
+            assert torch.allclose(one[0], all_[row], rtol=1e-10), (
+                f"the {what} of prompt {row} depends on its neighbours"
+            )
 
 
 def reports_carry_no_gradient(loss: Loss) -> None:
@@ -122,8 +130,9 @@ def reports_carry_no_gradient(loss: Loss) -> None:
     scores = dataclasses.replace(make_scores(loss))
     out = loss(dataclasses.replace(scores, policy=scores.policy.clone().requires_grad_()))
     assert out.rewards.shape == scores.policy.shape[:2], f"rewards have shape {list(out.rewards.shape)}"
-    for name, value in {"rewards": out.rewards, **out.metrics}.items():
+    for name, value in {"rewards": out.rewards, **out.metrics, **out.parts}.items():
         assert not value.requires_grad, f"{name} carries a gradient"
+        assert _finite(value), f"{name} is not finite"
     for name, value in out.metrics.items():
         assert value.shape == out.losses.shape, f"metric {name} has shape {list(value.shape)}"
 
@@ -138,6 +147,59 @@ def finite_at_extremes(loss: Loss) -> None:
     half = make_scores(loss, dtype=torch.float32)
     out = loss(dataclasses.replace(half, policy=half.policy.bfloat16()))
     assert out.losses.dtype == torch.float32, f"bfloat16 log-probabilities give {out.losses.dtype} losses"
+
+
+def sound_at_the_start(loss: Loss) -> None:
+    """Finite gradient at policy = reference, where every run starts."""
+    scores = make_scores(loss)
+    if scores.reference is not None:
+        out, gradient = _value_and_gradient(loss, dataclasses.replace(scores, policy=scores.reference))
+        assert _finite(out.losses, out.rewards, gradient), "not finite at policy = reference"
+
+
+def pulls_the_right_way(loss: Loss) -> None:
+    """Near the start the chosen response is pulled up and no rejected one is."""
+    _, gradient = _value_and_gradient(loss, make_scores(loss))
+    assert (gradient[:, 0] <= 0).all(), "the chosen response is pushed down"
+    assert gradient[:, 0].any(), "the chosen response gets no gradient"
+    if loss.responses != "single":
+        assert (gradient[:, 1:] >= 0).all(), "a rejected response is pulled up"
+
+
+_PER_TOKEN_NEEDS = frozenset(Need) - {Need.REFERENCE, Need.EXTERNAL, Need.DEVIATION, Need.LABELS}
+
+
+def declares_what_it_reads(loss: Loss) -> None:
+    """A declared reference is read; a loss that declares nothing per token or length reads sums only."""
+    scores = make_scores(loss)
+    losses = loss(scores).losses
+    if scores.reference is not None:
+        other = dataclasses.replace(scores, reference=scores.reference * 1.5)
+        assert not torch.allclose(loss(other).losses, losses), (
+            "Need.REFERENCE is declared and the reference is not read"
+        )
+    if not loss.needs & _PER_TOKEN_NEEDS:
+        extras = {need.value: getattr(scores, need.value) for need in loss.needs - {Need.REFERENCE}}
+        reference = None if scores.reference is None else scores.reference_sums
+        sums = Scores.from_sums(scores.sums, reference, **extras)
+        assert torch.allclose(loss(sums).losses, losses, rtol=1e-9), "more than sums is read, and not declared"
+
+
+def every_option_acts(loss: Loss) -> None:
+    """Changing a number among the hyperparameters changes losses or rewards."""
+    for name, value in loss.params.model_dump().items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        for other in (value * 1.5, value + 0.25, value * 0.5):
+            try:
+                params = loss.spec.params.build({**loss.params.model_dump(), name: type(value)(other)})
+            except ConfigError:
+                continue
+            scores = make_scores(loss)
+            before, after = loss(scores), Loss(loss.spec, params)(scores)
+            same = torch.equal(before.losses, after.losses) and torch.equal(before.rewards, after.rewards)
+            if other != value:
+                assert not same, f"{name} changes nothing"
 
 
 def deterministic(loss: Loss) -> None:
@@ -178,6 +240,10 @@ PROPERTIES: Mapping[str, Callable[[Loss], None]] = {
         each_prompt_alone,
         reports_carry_no_gradient,
         finite_at_extremes,
+        sound_at_the_start,
+        pulls_the_right_way,
+        declares_what_it_reads,
+        every_option_acts,
         deterministic,
         ranges_are_enforced,
         documented,
@@ -218,7 +284,7 @@ _PER_TOKEN = ("policy", "reference", "weights", "token_scores", "kl", "sum_squar
 
 def _padded(scores: Scores, filler: float, *, by: int = 3) -> Scores:
     """The same scores with `by` more masked positions, all masked ones holding `filler`."""
-    changes: dict[str, Tensor] = {}
+    changes: dict[str, Any] = {}
     mask = torch.nn.functional.pad(scores.mask, (0, by), value=False)
     for name in _PER_TOKEN:
         value = getattr(scores, name)
@@ -232,8 +298,9 @@ def _padded(scores: Scores, filler: float, *, by: int = 3) -> Scores:
 
 
 def _rows(scores: Scores, rows: Tensor) -> Scores:
-    given: dict[str, Any] = {f.name: getattr(scores, f.name) for f in dataclasses.fields(scores)}
-    return dataclasses.replace(scores, **{name: value[rows] for name, value in given.items() if value is not None})
+    given = {f.name: getattr(scores, f.name) for f in dataclasses.fields(scores)}
+    picked: dict[str, Any] = {name: value[rows] for name, value in given.items() if isinstance(value, Tensor)}
+    return dataclasses.replace(scores, **picked)
 
 
 __all__ = ["PROPERTIES", "check_loss", "loss_spec", "make_scores", "out_of_range"]

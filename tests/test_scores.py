@@ -75,3 +75,17 @@ def test_values_per_step_are_sums_over_its_tokens() -> None:
     scores = Scores(policy=torch.zeros(1, 2, 3), steps=steps, mask=torch.ones(1, 2, 3))
     values = torch.tensor([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]])
     assert scores.per_step(values, steps=2).tolist() == [[[3.0, 3.0], [4.0, 6.0]]]
+
+
+def test_sums_without_lengths_are_no_means() -> None:
+    sums = Scores.from_sums(torch.tensor([[-8.0, -9.0]]), torch.tensor([[-8.0, -9.0]]))
+    for name in ("simpo", "ipo"):
+        with pytest.raises(ConfigError, match="needs response lengths"):
+            get_loss(name)(sums)
+    with pytest.raises(DataError, match="at least 1 token"):
+        Scores.from_sums(torch.zeros(1, 2), lengths=torch.tensor([[3, 0]]))
+
+
+def test_a_log_ratio_needs_a_reference() -> None:
+    with pytest.raises(DataError, match=r"declares Need\.REFERENCE"):
+        _ = Scores(policy=torch.zeros(1, 2, 3), mask=MASK).logratios

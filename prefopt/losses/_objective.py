@@ -62,9 +62,9 @@ def check_scores(loss: Loss, scores: Scores) -> None:
         raise ConfigError(f"loss '{loss.name}' compares two responses per prompt; got {responses}.")
     for need in sorted(loss.needs):
         if need is Need.TOKENS:
-            missing = scores.given_lengths is not None
+            missing = scores.summed
         elif need is Need.LENGTHS:
-            missing = False
+            missing = scores.summed and scores.given_lengths is None
         else:
             missing = getattr(scores, need.value) is None
         if missing:

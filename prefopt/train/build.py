@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,10 +18,11 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from prefopt.config import Recipe
 from prefopt.data.load import Source
 from prefopt.data.tokenize import DataOptions, Prepared, prepare_rows
-from prefopt.errors import ConfigError, InputError, Problem
+from prefopt.errors import ConfigError, InputError, Problem, RunError
 from prefopt.losses import Objective
 from prefopt.runs import (
     DATA_REPORT,
+    MARKER,
     RECIPE,
     RECORD,
     RunDirectory,
@@ -76,20 +79,30 @@ def train(
     Raises: `ConfigError`, `DataError` for what the recipe or its data get wrong; `RunError` for what goes wrong while
     running.
     """
-    parts = assemble(recipe, resume=resume or resume_from is not None, overwrite=overwrite, dry_run=dry_run)
-    trainer, plan = parts.trainer, parts.plan
+    resume = resume or resume_from is not None
+    parts = assemble(recipe, resume=resume, overwrite=overwrite, dry_run=dry_run)
+    trainer = parts.trainer
+    checkpoint, step = _checkpoint(parts, resume_from) if resume else (None, -1)
+    fresh = recipe.reference.source == "initial" and checkpoint is None
+    plan = parts.plan | check_first_rows(trainer, same_reference=fresh)
     if on_plan is not None:
         on_plan(plan)
     if dry_run:
-        return TrainResult(Path(trainer.args.output_dir), plan, dry_run=True)
-    checkpoint = _checkpoint(parts, resume=resume, resume_from=resume_from)
+        return TrainResult(parts.run.path, plan, dry_run=True)
+    with trainer.args.main_process_first(desc="opening the run directory"):
+        if trainer.is_world_process_zero():  # only now, when nothing can be refused any more
+            RunDirectory.open(parts.run.path, resume=resume, overwrite=overwrite)
+            parts.run.forget_after(step)
+            _write_records(parts, plan)
     if trainer.row_evaluation is not None and trainer.eval_dataset and checkpoint is None:
         trainer.args.eval_on_start = True  # answers before, to compare those after with
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    if trainer.state.global_step == 0:
+        raise RunError("training ended without a single step; nothing was learned and nothing is saved.")
     last: dict[str, float] = next((line for line in reversed(trainer.state.log_history) if "loss" in line), {})
     after = dict(trainer.evaluate()) if trainer.eval_dataset else {}
     before = _baseline(parts.run)
-    _save(parts, after or last)
+    _save(parts, plan, after or last)
     return TrainResult(parts.run.path, plan, training=last, before=before, after=after, next_steps=_next_steps(parts))
 
 
@@ -111,12 +124,13 @@ class Parts:
     run: RunDirectory
     recipe: Recipe
     objective: Objective
+    prepared: dict[str, Prepared]
     plan: dict[str, Any]
     state: CheckpointState
 
 
 def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, dry_run: bool = False) -> Parts:
-    """Everything a recipe names, loaded and checked, up to but not including the first step."""
+    """Everything a recipe names, loaded and checked. Writes nothing."""
     args = training_arguments(recipe)
     refuse_data_parallel(args)
     refuse_sharded_weights(args)
@@ -124,6 +138,8 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     with args.main_process_first(desc="checking the output folder"):
         if args.process_index == 0:
             check_output(output, resume=resume, overwrite=overwrite)
+    if dry_run:
+        args.output_dir = tempfile.mkdtemp()  # Trainer makes the folder it is given
     objective = recipe.objective()
     set_seed(args.seed)
     tokenizer = load_tokenizer(
@@ -135,13 +151,13 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     scorer = default_scorer(args, cast("Backend", recipe.scoring.backend))  # the recipe's check refused `trl`
     reference = choose_reference(recipe, model, objective, scorer, tokenizer)
     check_vocabulary(model, tokenizer, reference=reference.model if isinstance(reference, ModelReference) else None)
-    run, was_there = RunDirectory(output), output.exists()
+    run = RunDirectory(output)
+    place = reference.describe()
     identity = {
         "objective": objective.describe(),
-        "reference": {
-            k: v for k, v in reference.describe().items() if k in ("kind", "fingerprint")
-        },  # not where it lay
+        "reference": {name: place[name] for name in ("kind", "fingerprint") if name in place},  # not where it lay
         "data": prepared["train"].audit.fingerprint,
+        "schedule": schedule(args),
     }
     state = CheckpointState(identity)
     generation = recipe.evaluation.generate
@@ -161,18 +177,36 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     )
     state.trainer = trainer
     quiet(trainer)
-    same = recipe.reference.source == "initial" and not resume
-    checks = check_first_rows(trainer, same_reference=same)
-    plan = effective_plan(recipe, trainer, prepared, objective) | checks
     if dry_run:
-        if not was_there and output.is_dir():  # Trainer made it
-            output.rmdir()
-        return Parts(trainer, run, recipe, objective, plan, state)
-    with args.main_process_first(desc="opening the run directory"):
-        if args.process_index == 0:  # only now: nothing of an old run is removed for one that cannot start
-            RunDirectory.open(output, resume=resume, overwrite=overwrite)
-            _write_records(run, recipe, trainer, prepared, plan)
-    return Parts(trainer, run, recipe, objective, plan, state)
+        shutil.rmtree(args.output_dir, ignore_errors=True)
+    plan = effective_plan(recipe, trainer, prepared, objective)
+    return Parts(trainer, run, recipe, objective, prepared, plan, state)
+
+
+_SCHEDULE = (
+    "seed",
+    "data_seed",
+    "train_sampling_strategy",
+    "dataloader_drop_last",
+    "optim",
+    "learning_rate",
+    "weight_decay",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "max_grad_norm",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "bf16",
+    "fp16",
+)
+
+
+def schedule(args: TrainingArguments) -> dict[str, Any]:
+    """The training arguments that decide which rows and which rate a step has. Their change ends a trajectory; more
+    steps or epochs, or another split of the same batch over ranks and accumulation, do not."""
+    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+    return {**{name: str(getattr(args, name)) for name in _SCHEDULE}, "rows_per_step": batch}
 
 
 def training_arguments(recipe: Recipe) -> TrainingArguments:
@@ -182,6 +216,7 @@ def training_arguments(recipe: Recipe) -> TrainingArguments:
     """
     options: dict[str, Any] = {
         "logging_steps": 10,
+        "disable_tqdm": False,
         "report_to": "none",
         "ddp_find_unused_parameters": False,
         **recipe.training,
@@ -238,24 +273,21 @@ def quiet(trainer: PreferenceTrainer) -> None:
         trainer.remove_callback(callback)
 
 
-def _checkpoint(parts: Parts, *, resume: bool, resume_from: Path | str | None) -> Path | None:
-    found = Path(resume_from) if resume_from is not None else newest_checkpoint(parts.run) if resume else None
+def _checkpoint(parts: Parts, named: Path | str | None) -> tuple[Path | None, int]:
+    """The checkpoint to continue from and its step; None and -1 when there is none. Nothing is written.
+
+    Raises: `ConfigError` when it belongs to another run or cannot be continued.
+    """
+    found = Path(named) if named is not None else newest_checkpoint(parts.run)
     if found is None:
-        if resume:
-            logger.info("no whole checkpoint in %s: starting from the beginning", parts.run.path)
-            if parts.trainer.is_world_process_zero():
-                parts.run.forget_metrics_after(-1)
-        return None
+        logger.info("no whole checkpoint in %s: starting from the beginning", parts.run.path)
+        return None, -1
     if parts.trainer.args.save_only_model:
-        raise ConfigError(
-            "training.save_only_model: its checkpoints hold no optimizer state, so a run cannot resume from them."
-        )
+        raise ConfigError("training.save_only_model: its checkpoints hold no optimizer state, so a run cannot resume.")
     saved = check_resume(found, parts.state.identity)
-    parts.trainer.tokens_seen = int(saved["num_tokens"])
+    parts.trainer.restore(saved["pending"])
     parts.trainer.add_callback(_ProbeOnce(parts.trainer, saved))
-    if parts.trainer.is_world_process_zero():
-        parts.run.forget_metrics_after(int(saved["step"]))
-    return found
+    return found, int(saved["step"])
 
 
 class _ProbeOnce(TrainerCallback):
@@ -277,33 +309,28 @@ def _baseline(run: RunDirectory) -> dict[str, float]:
     return found
 
 
-def _write_records(
-    run: RunDirectory,
-    recipe: Recipe,
-    trainer: PreferenceTrainer,
-    prepared: Mapping[str, Prepared],
-    plan: dict[str, Any],
-) -> None:
-    write_text(run.path / RECIPE, recipe.resolved())
-    write_json(run.path / DATA_REPORT, {name: p.audit.to_json() for name, p in prepared.items()})
-    write_json(
-        run.path / RECORD,
-        {
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": versions(),
-            "commit": source_commit(),
-            "device": str(trainer.args.device),
-            "processes": trainer.args.world_size,
-            "threads": torch.get_num_threads(),
-            "model": {"name_or_path": recipe.model.name_or_path, "fingerprint": fingerprint(trainer.model)},
-            "reference": trainer.reference.describe(),
-            "data": {name: p.audit.fingerprint for name, p in prepared.items()},
-            "plan": plan,
-        },
-    )
+def _write_records(parts: Parts, plan: Mapping[str, Any]) -> None:
+    run, trainer = parts.run, parts.trainer
+    write_text(run.path / RECIPE, parts.recipe.resolved())
+    write_json(run.path / DATA_REPORT, {name: p.audit.to_json() for name, p in parts.prepared.items()})
+    found = versions()
+    record = {
+        MARKER: found.get("prefopt-train", "a checkout"),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": found,
+        "commit": source_commit(),
+        "device": str(trainer.args.device),
+        "processes": trainer.args.world_size,
+        "threads": torch.get_num_threads(),
+        "model": {"name_or_path": parts.recipe.model.name_or_path, "fingerprint": fingerprint(trainer.model)},
+        "reference": trainer.reference.describe(),
+        "data": {name: p.audit.fingerprint for name, p in parts.prepared.items()},
+        "plan": plan,
+    }
+    write_json(run.path / RECORD, record)
 
 
-def _save(parts: Parts, metrics: Mapping[str, float]) -> None:
+def _save(parts: Parts, plan: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
     """The final model on top of the run directory: whole in a folder beside it first, then moved."""
     trainer, run = parts.trainer, parts.run
     partial = run.path / ".final"
@@ -312,6 +339,7 @@ def _save(parts: Parts, metrics: Mapping[str, float]) -> None:
         return
     (partial / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, and `recipe.yaml` says the same
     for file in sorted(partial.iterdir()):
+        file.chmod(0o644)  # weights are written for the owner alone
         file.replace(run.path / file.name)
     partial.rmdir()
     trainer.state.save_to_json(str(run.path / "trainer_state.json"))
@@ -320,7 +348,7 @@ def _save(parts: Parts, metrics: Mapping[str, float]) -> None:
         objective=parts.objective,
         reference=trainer.reference.describe(),
         rows=len(trainer.train_dataset),
-        plan=parts.plan,
+        plan=plan,
         metrics=metrics,
         adapter=parts.recipe.model.adapter is not None,
     )

@@ -39,6 +39,7 @@ class AnswerEvaluation:
         if not with_answer or trainer.processing_class is None:
             return {}
         mine = [rows[i] for i in with_answer[rank::world]]
+        logger.info("%s: generating %d answers", prefix, len(with_answer) * self.samples)
         texts = generate(
             trainer.model,
             trainer.processing_class,

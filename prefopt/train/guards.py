@@ -78,6 +78,10 @@ class Guards(TrainerCallback):
         rates = [group["lr"] for group in self.trainer.optimizer.param_groups]
         self.updates += max(rates, default=0.0) > 0
 
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if state.global_step >= state.max_steps:  # also when it is no multiple of logging_steps
+            control.should_log = True
+
     def on_log(
         self,
         args: TrainingArguments,

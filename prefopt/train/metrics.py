@@ -53,12 +53,19 @@ class MetricSums:
         `reduce` sums a tensor `[M, 2]` over ranks. `names` are what the ranks agreed on, where they may know different
         ones.
         """
+        found = self.totals(reduce, names=names, device=device)
+        self._sums = {}
+        return found
+
+    def totals(
+        self, reduce: Reduce, *, names: Sequence[str] | None = None, device: torch.device | str = "cpu"
+    ) -> dict[str, tuple[float, float]]:
+        """As `drain`, and everything stays."""
         names = self.names if names is None else names
         if not names:
             return {}
         nothing = wide(torch.zeros(2, device=device))
         sums = reduce(torch.stack([self._sums.get(name, nothing).to(device) for name in names])).tolist()
-        self._sums = {}
         return {name: (total, count) for name, (total, count) in zip(names, sums, strict=True)}
 
 
@@ -68,37 +75,47 @@ def means(sums: Mapping[str, tuple[float, float]]) -> dict[str, float]:
 
 
 def row_metrics(out: LossOutput, scores: Scores) -> dict[str, Tensor]:
-    """What is reported of every batch, one number per row, `[B]`.
-
-    For pairs: `rewards/*`, `logps/*` (whole-response log-probabilities, nats), and beside a reference `displacement/*`
-    (how far the policy has moved from it, nats; the dropped ones are shares of rows). `rewards/ties` is apart from
-    `rewards/accuracies`: a tie is not a win.
+    """What is reported of every row, `[B]`: each part of a sum of losses, the loss's own metrics, `logps/chosen` (nats)
+    and, beside a reference, `displacement/*` of the chosen response: how far the policy has moved from it, in nats.
     """
     found: dict[str, Tensor] = {f"loss/{name}": part for name, part in out.parts.items()}
     found.update(out.metrics)
-    sums, rewards = scores.sums.detach(), out.rewards
-    found["logps/chosen"] = sums[:, 0]
-    if scores.policy.shape[1] > 1:
-        found |= _pair_metrics(sums, rewards, scores)
+    found["logps/chosen"] = scores.sums.detach()[:, 0]
     if scores.reference is not None:
         found |= _displacement(scores)
     return found
 
 
-def _pair_metrics(sums: Tensor, rewards: Tensor, scores: Scores) -> dict[str, Tensor]:
-    present = scores.present[:, 1:]
-    count = present.sum(-1).clamp(min=1)
-    rejected = rewards[:, 1:].masked_fill(~present, 0).sum(-1) / count  # the mean over rejected responses that exist
+def pair_metrics(out: LossOutput, scores: Scores) -> dict[str, Tensor]:
+    """What is reported of rows that have a rejected response, `[B]`; a row without one must not be counted.
+
+    `rewards/*`, `logps/rejected`, and beside a reference what happened to the rejected side. `rewards/ties` is apart
+    from `rewards/accuracies`: a tie is not a win.
+    """
+    if scores.policy.shape[1] < 2:
+        return {}
+    rewards, present = out.rewards, scores.present[:, 1:]
+    chosen, rejected = rewards[:, 0], _mean_of(rewards[:, 1:], present)
     best = rewards[:, 1:].masked_fill(~present, -torch.inf).amax(-1)
-    chosen = rewards[:, 0]
-    return {
-        "logps/rejected": sums[:, 1:].masked_fill(~present, 0).sum(-1) / count,
+    found = {
+        "logps/rejected": _mean_of(scores.sums.detach()[:, 1:], present),
         "rewards/chosen": chosen,
         "rewards/rejected": rejected,
         "rewards/margins": chosen - rejected,
         "rewards/accuracies": (chosen > best).float(),
         "rewards/ties": (chosen == best).float(),
     }
+    if scores.reference is not None:
+        moved = scores.logratios.detach()
+        fallen = _mean_of(moved[:, 1:], present)
+        found["displacement/rejected_delta"] = fallen
+        found["displacement/both_dropped"] = ((moved[:, 0] < 0) & (fallen < 0)).float()
+    return found
+
+
+def _mean_of(values: Tensor, present: Tensor) -> Tensor:
+    """Mean over the responses that exist, `[B, R] -> [B]`."""
+    return values.masked_fill(~present, 0).sum(-1) / present.sum(-1).clamp(min=1)
 
 
 def _displacement(scores: Scores) -> dict[str, Tensor]:
@@ -109,9 +126,4 @@ def _displacement(scores: Scores) -> dict[str, Tensor]:
         "displacement/chosen_delta_per_token": per_token[:, 0],
         "displacement/chosen_dropped": (moved[:, 0] < 0).float(),
     }
-    if moved.shape[1] > 1:
-        present = scores.present[:, 1:]
-        rejected = moved[:, 1:].masked_fill(~present, 0).sum(-1) / present.sum(-1).clamp(min=1)
-        found["displacement/rejected_delta"] = rejected
-        found["displacement/both_dropped"] = ((moved[:, 0] < 0) & (rejected < 0)).float()
     return found

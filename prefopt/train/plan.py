@@ -22,7 +22,7 @@ def effective_plan(
     some, everything = trainable(model)
     rows = len(prepared["train"].rows)
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    per_epoch = -(-rows // batch)
+    per_epoch = rows // batch if args.dataloader_drop_last else -(-rows // batch)
     steps = args.max_steps if args.max_steps > 0 else -(-int(args.num_train_epochs * per_epoch * 1000) // 1000)
     head = trainer.scorer.head(model)
     return {

@@ -33,12 +33,12 @@ class CheckpointState(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         assert self.trainer is not None
-        probe = probe_logps(self.trainer)  # on every rank: a sharded model scores together
+        probe, pending = probe_logps(self.trainer), self.trainer.pending()  # on every rank: both may gather
         if not self.trainer.is_world_process_zero():
             return
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, and `recipe.yaml` says the same
-        content = {**self.identity, "step": state.global_step, "num_tokens": self.trainer.tokens_seen, "probe": probe}
+        content = {**self.identity, "step": state.global_step, "probe": probe, "pending": pending}
         write_json(folder / CHECKPOINT_STATE, content)
 
 

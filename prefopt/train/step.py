@@ -14,7 +14,10 @@ from prefopt.scores import LossOutput, Scores, StepContext
 from prefopt.scoring.policy import Batch, Scorer
 from prefopt.scoring.reference import Reference
 
-_COLUMNS = ("steps", "step_rewards", "weights", "token_scores", "diff", "external", "deviation", "labels")
+_COLUMNS = {
+    name: name for name in ("steps", "step_rewards", "weights", "token_scores", "diff", "external", "deviation")
+}
+_COLUMNS["desirable"] = "labels"  # Trainer would take a column `labels` for targets of its own
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def preference_step(
     """
     known = reference(batch)  # before the policy's graph exists, so that both do not stand in memory at once
     policy = scorer(model, batch)
-    columns = {name: batch[name] for name in _COLUMNS if name in batch}
+    columns = {field: batch[name] for name, field in _COLUMNS.items() if name in batch}
     scores = policy.against(known, mask=batch["mask"], ids=batch["ids"], **columns)
     out = objective(scores, context)
     broken = ~torch.isfinite(out.losses.detach())

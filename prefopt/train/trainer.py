@@ -6,6 +6,7 @@ Only public hooks are overridden, and no formula lives here: what a step compute
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import os
 import time
@@ -23,14 +24,14 @@ from transformers.trainer_utils import EvalLoopOutput
 from prefopt.data.collate import Collator
 from prefopt.data.sampler import BatchSampler, PickedRows, PreferenceLoader, Rows
 from prefopt.errors import ConfigError, NonFiniteError, RunError
-from prefopt.losses import Loss, Objective
+from prefopt.losses import Loss, Objective, get_loss
 from prefopt.runs import RunDirectory
 from prefopt.scores import Need
 from prefopt.scoring.heads import causal_model
 from prefopt.scoring.policy import Backend, Scorer
 from prefopt.scoring.reference import AdapterOffReference, ModelReference, NoReference, Reference, freeze
 from prefopt.train.guards import Guards
-from prefopt.train.metrics import MetricSums, means, row_metrics, wide
+from prefopt.train.metrics import MetricSums, means, pair_metrics, row_metrics, wide
 from prefopt.train.model import trainable
 from prefopt.train.step import Step, describe_rows, preference_step, without_rows
 
@@ -58,7 +59,7 @@ class PreferenceTrainer(Trainer):
         model: nn.Module,
         args: TrainingArguments,
         *,
-        objective: Objective | Loss,
+        objective: Objective | Loss | str,
         train_dataset: Rows | None = None,
         eval_dataset: Rows | Mapping[str, Rows] | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
@@ -71,9 +72,12 @@ class PreferenceTrainer(Trainer):
     ) -> None:
         refuse_data_parallel(args)
         refuse_sharded_weights(args)
+        refuse_unsupported(args)
         trainable(model)
+        warn_of_dropout(model)
         args.logging_nan_inf_filter = False  # it would show a repaired number
-        self.objective = Objective.of(objective) if isinstance(objective, Loss) else objective
+        loss = get_loss(objective) if isinstance(objective, str) else objective
+        self.objective = Objective.of(loss) if isinstance(loss, Loss) else loss
         refuse_coupled(self.objective)
         self.scorer = scorer or default_scorer(args)
         if reference is None:  # before anything moves
@@ -124,16 +128,27 @@ class PreferenceTrainer(Trainer):
             shuffle=self.args.train_sampling_strategy != "sequential",
             drop_last=self.args.dataloader_drop_last,
         )
+        if len(sampler) == 0:
+            raise ConfigError(
+                f"{len(self.train_dataset)} rows do not fill one batch of {self._train_batch_size} per device, and "
+                "training.dataloader_drop_last leaves a short one out: nothing would be trained."
+            )
         return self._loader(self.train_dataset, sampler)
 
     def get_eval_dataloader(self, eval_dataset: str | Rows | None = None) -> DataLoader[Any]:
         """The rows of an evaluation set in order, shared out over ranks, none twice."""
-        rows = self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset or self.eval_dataset
-        if rows is None:
+        rows = self.eval_dataset if eval_dataset is None else eval_dataset
+        if isinstance(rows, str):
+            rows = self.eval_dataset[rows]
+        if rows is None or len(rows) == 0:
             raise ConfigError("there are no rows to evaluate on: pass eval_dataset.")
         world, rank = self.args.world_size, self.args.process_index
         sampler = BatchSampler(len(rows), self.args.eval_batch_size, rank=rank, world=world, shuffle=False)
         return self._loader(rows, sampler)
+
+    def get_test_dataloader(self, test_dataset: Rows) -> DataLoader[Any]:
+        """As for an evaluation set."""
+        return self.get_eval_dataloader(test_dataset)
 
     def _loader(self, rows: Rows, sampler: BatchSampler) -> DataLoader[Any]:
         workers = self.args.dataloader_num_workers
@@ -149,7 +164,7 @@ class PreferenceTrainer(Trainer):
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
         """The micro-batches of one optimizer step, and how many rows they hold on all ranks."""
-        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        batches = list(itertools.islice(epoch_iterator, num_batches))
         rows = sum(float(batch["weight"].sum()) for batch in batches)
         return batches, self.sum_over_ranks(wide(torch.tensor(rows, device=device)))
 
@@ -180,10 +195,8 @@ class PreferenceTrainer(Trainer):
                 (p.sum() * 0 for p in model.parameters() if p.requires_grad), torch.zeros((), device=self.args.device)
             )
         weight = inputs["weight"]
-        metrics = row_metrics(step.out, step.scores)
-        if not training:
-            metrics["loss"] = step.out.losses
-        sums.add(metrics, weight)
+        sums.add({"loss": step.out.losses, **row_metrics(step.out, step.scores)}, weight)
+        sums.add(pair_metrics(step.out, step.scores), weight * step.scores.present[:, 1:].any(-1))
         sums.add_total(_TOKENS, (inputs["attention_mask"].sum((1, 2)) * weight).sum(), torch.ones_like(weight[0]))
         rows = weight.sum() if num_items_in_batch is None else num_items_in_batch / self.args.world_size
         loss = (step.out.losses * weight).sum() / rows
@@ -258,7 +271,7 @@ class PreferenceTrainer(Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the metrics of every row since the last time, and write the line to `metrics.jsonl`."""
         if "loss" in logs:
-            logs |= self._training_metrics()
+            logs |= self._training_metrics()  # its loss is the mean over rows; Trainer's is a mean of steps
         super().log(logs, start_time)
         if self.run is not None and self.is_world_process_zero():
             self.run.append_metrics({"step": self.state.global_step, **logs})
@@ -270,11 +283,24 @@ class PreferenceTrainer(Trainer):
         self.tokens_seen += tokens
         return {**found, "num_tokens": self.tokens_seen, "tokens_per_second": round(tokens / seconds, 1)}
 
+    def pending(self) -> dict[str, Any]:
+        """What a checkpoint keeps so that a resumed run logs what an undisturbed one does. Collective."""
+        sums = self.sums["train"].totals(self.sum_over_ranks, names=self._names("train"), device=self.args.device)
+        return {"num_tokens": self.tokens_seen, "sums": {name: list(pair) for name, pair in sums.items()}}
+
+    def restore(self, pending: Mapping[str, Any]) -> None:
+        """Continue from what `pending` said; the sums of all ranks go to the first one."""
+        self.tokens_seen = int(pending["num_tokens"])
+        if self.is_world_process_zero():
+            for name, (total, count) in pending["sums"].items():
+                self.sums["train"].add_total(name, torch.tensor(total), torch.tensor(count))
+
+    def _names(self, which: Literal["train", "eval"]) -> list[str] | None:
+        # a rank whose rows were all left out, or were all single, knows fewer names
+        return sorted(set(gather_object(self.sums[which].names))) if self.args.world_size > 1 else None
+
     def _drained(self, which: Literal["train", "eval"]) -> tuple[dict[str, float], int]:
-        names = None
-        if self.nonfinite == "skip" and self.args.world_size > 1:  # a rank whose rows were all left out knows no names
-            names = sorted(set(gather_object(self.sums[which].names)))
-        sums = self.sums[which].drain(self.sum_over_ranks, names=names, device=self.args.device)
+        sums = self.sums[which].drain(self.sum_over_ranks, names=self._names(which), device=self.args.device)
         tokens, _ = sums.pop(_TOKENS, (0.0, 0.0))
         skipped, _ = sums.pop(_SKIPPED, (0.0, 0.0))
         return means(sums) | ({"skipped_rows": skipped} if skipped else {}), int(tokens)
@@ -298,6 +324,26 @@ def refuse_sharded_weights(args: TrainingArguments) -> None:
             f"training on sharded weights ({'FSDP' if fsdp else 'DeepSpeed ZeRO 3'}) is not available yet. "
             "recipes/accelerate/ddp.yaml and zero2.yaml keep the whole model on each device."
         )
+
+
+def refuse_unsupported(args: TrainingArguments) -> None:
+    """Raises: `ConfigError` for arguments that this trainer would accept and ignore."""
+    if args.train_sampling_strategy not in ("random", "sequential"):
+        raise ConfigError(
+            f"train_sampling_strategy must be random or sequential; got '{args.train_sampling_strategy}'."
+        )
+    if args.label_smoothing_factor:
+        raise ConfigError("label_smoothing_factor has no effect here; the loss `dpo` has label_smoothing of its own.")
+    if args.neftune_noise_alpha:
+        raise ConfigError("neftune_noise_alpha is not supported: policy and reference would read different embeddings.")
+
+
+def warn_of_dropout(model: nn.Module) -> None:
+    """Say that a dropout is active outside of adapters: policy and reference then differ from the first step."""
+    active = [name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p > 0]
+    own = [name for name in active if "lora_" not in name]
+    if own:
+        logger.warning("dropout is active in %s: policy and reference will differ before the first step.", own[0])
 
 
 def refuse_coupled(objective: Objective) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from typing import Any
 
-from prefopt import get_loss, loss_names
+import pytest
+import torch.nn.functional as F
+
+from prefopt import DataError, LossOutput, Need, Scores, get_loss, loss_names
+from prefopt.losses import Loss
 from prefopt.testing import PROPERTIES
 
 
@@ -15,3 +20,76 @@ def test_contract(name: str, title: str) -> None:
     if title in loss.spec.excused:
         pytest.skip(loss.spec.excused[title])
     PROPERTIES[title](loss)
+
+
+def registered(function: Any, *, needs: Any = frozenset({Need.REFERENCE})) -> Loss:
+    function.__doc__ = "Broken on purpose. Shapes: [B]. Source: none."
+    spec = replace(get_loss("dpo").spec, function=function, needs=needs)
+    return Loss(spec, spec.params())
+
+
+def plain(scores: Scores, params: Any) -> LossOutput:
+    chosen, rejected = scores.logratios.unbind(-1)
+    return LossOutput(-F.logsigmoid(params.beta * (chosen - rejected)), (params.beta * scores.logratios).detach())
+
+
+def flipped(scores: Scores, params: Any) -> LossOutput:
+    chosen, rejected = scores.logratios.unbind(-1)
+    return LossOutput(-F.logsigmoid(params.beta * (rejected - chosen)), scores.logratios.detach())
+
+
+def sharp_at_the_start(scores: Scores, params: Any) -> LossOutput:
+    chosen, rejected = scores.logratios.unbind(-1)
+    return LossOutput(-((chosen - rejected) ** 2).sqrt(), scores.logratios.detach())
+
+
+def rewards_from_padding(scores: Scores, params: Any) -> LossOutput:
+    return LossOutput(plain(scores, params).losses, scores.policy.detach().sum(-1))
+
+
+def batch_mean_reward(scores: Scores, params: Any) -> LossOutput:
+    out = plain(scores, params)
+    return LossOutput(out.losses, out.rewards - out.rewards.mean())
+
+
+def no_reference(scores: Scores, params: Any) -> LossOutput:
+    chosen, rejected = scores.sums.unbind(-1)
+    return LossOutput(-F.logsigmoid(params.beta * (chosen - rejected)), (params.beta * scores.sums).detach())
+
+
+def fixed_beta(scores: Scores, params: Any) -> LossOutput:
+    chosen, rejected = scores.logratios.unbind(-1)
+    return LossOutput(-F.logsigmoid(0.1 * (chosen - rejected)), scores.logratios.detach())
+
+
+def undeclared_lengths(scores: Scores, params: Any) -> LossOutput:
+    chosen, rejected = (scores.logratios / scores.lengths).unbind(-1)
+    return LossOutput(-F.logsigmoid(params.beta * (chosen - rejected)), (params.beta * scores.logratios).detach())
+
+
+def scalar(scores: Scores, params: Any) -> LossOutput:
+    return LossOutput(plain(scores, params).losses.mean(), plain(scores, params).rewards)
+
+
+BREAKS = {
+    "pulls_the_right_way": flipped,
+    "sound_at_the_start": sharp_at_the_start,
+    "padding_changes_nothing": rewards_from_padding,
+    "each_prompt_alone": batch_mean_reward,
+    "declares_what_it_reads": no_reference,
+    "every_option_acts": fixed_beta,
+    "one_finite_loss_per_prompt": scalar,
+}
+
+
+@pytest.mark.parametrize("title", BREAKS)
+def test_the_contract_catches_a_broken_loss(title: str) -> None:
+    with pytest.raises(AssertionError):
+        PROPERTIES[title](registered(BREAKS[title]))
+
+
+def test_the_contract_catches_needs_that_were_not_declared() -> None:
+    with pytest.raises(DataError, match="made from sums"):
+        PROPERTIES["declares_what_it_reads"](registered(undeclared_lengths))
+    with pytest.raises(DataError, match=r"declares Need\.REFERENCE"):
+        PROPERTIES["one_finite_loss_per_prompt"](registered(plain, needs=frozenset()))

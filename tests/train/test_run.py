@@ -95,6 +95,8 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert result.dry_run
     assert result.plan["steps"] == 4
     assert not (tmp_path / "run").exists()
+    train(recipe(tmp_path, {"training.output_dir": str(tmp_path / "deep" / "er")}), dry_run=True)
+    assert not (tmp_path / "deep").exists()
 
 
 def test_answers_are_generated_before_and_after(tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
 def test_overwrite_leaves_a_folder_alone_that_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("years of work")
-    with pytest.raises(ConfigError, match="holds files that no run of prefopt wrote; --overwrite leaves them alone"):
+    with pytest.raises(ConfigError, match="holds files and is no run of prefopt, so it is left alone"):
         train(recipe(tmp_path), overwrite=True)
     assert (tmp_path / "run" / "thesis.txt").read_text() == "years of work"
 
@@ -138,6 +140,22 @@ def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="identical"):
         train(recipe(tmp_path))
     assert not (tmp_path / "run").exists()
+
+
+def test_overwriting_removes_what_a_run_left_and_nothing_else(tmp_path: Path) -> None:
+    train(recipe(tmp_path, training=SAVING))
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    train(recipe(tmp_path), overwrite=True)
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+    assert not list((tmp_path / "run").glob("checkpoint-*"))
+
+
+def test_resume_does_not_write_into_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("theirs")
+    with pytest.raises(ConfigError, match="is no run of prefopt"):
+        train(recipe(tmp_path), resume=True)
+    assert (tmp_path / "run" / "config.json").read_text() == "theirs"
 
 
 # resuming
@@ -209,6 +227,40 @@ def test_resume_refuses_another_objective_and_another_reference(tmp_path: Path) 
     model_folder(tmp_path / "model", seed=1)
     with pytest.raises(ConfigError, match="checkpoint-6 was written with another reference"):
         train(recipe(tmp_path, training=SAVING), resume=True)
+
+
+def test_a_refused_resume_changes_nothing(tmp_path: Path) -> None:
+    train(recipe(tmp_path, training=SAVING))
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+    for changes in ({"loss.beta": 5.0}, {"training.learning_rate": 0.5}, {"training.seed": 7}):
+        with pytest.raises(ConfigError, match="checkpoint-6 was written with another"):
+            train(recipe(tmp_path, changes, training=SAVING), resume=True)
+    with pytest.raises(ConfigError, match="checkpoint-99 is not a whole checkpoint"):
+        train(recipe(tmp_path, training=SAVING), resume_from=tmp_path / "run" / "checkpoint-99")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()} == before
+
+
+def test_resumed_metrics_are_those_of_an_undisturbed_run_also_between_logging_steps(tmp_path: Path) -> None:
+    changed = {**SAVING, "max_steps": 8, "save_steps": 3, "logging_steps": 4}
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        folder.mkdir()
+        model_folder(folder / "model")
+        train(recipe(folder, training=changed))
+    for step in (6, 8):
+        shutil.rmtree(cut / "run" / f"checkpoint-{step}", ignore_errors=True)
+    train(recipe(cut, training=changed), resume=True)
+    names = ("step", "loss", "rewards/margins", "logps/chosen", "num_tokens")
+    ours, theirs = ([{k: m[k] for k in names} for m in metrics(f / "run") if "loss" in m] for f in (cut, whole))
+    assert [line["step"] for line in theirs] == [4, 8]
+    for line, other in zip(ours, theirs, strict=True):
+        assert line == pytest.approx(other, rel=1e-6)
+
+
+def test_the_last_step_is_logged_whatever_logging_steps_says(tmp_path: Path) -> None:
+    result = train(recipe(tmp_path, training={"logging_steps": 100}))
+    assert [m["step"] for m in metrics(result.run) if "loss" in m] == [4]
+    assert "loss" in result.training
 
 
 def test_resume_refuses_other_data(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from prefopt import ConfigError, PreferenceTrainer, RunError, get_loss
 from prefopt.losses import Objective
 from prefopt.scores import Scores
-from prefopt.train.metrics import MetricSums, means
+from prefopt.train.metrics import MetricSums, means, pair_metrics
 from prefopt.train.step import preference_step
 from tests.train.tiny import arguments, flat, history, tiny_model, tiny_rows
 
@@ -149,11 +149,10 @@ def test_margins_plus_plus_minus_are_two_thirds_and_a_tie_is_apart() -> None:
     sums.add({"accuracy": torch.tensor([1.0, 1.0])}, weight)
     sums.add({"accuracy": torch.tensor([0.0, math.nan])}, torch.tensor([1.0, 0.0]))
     assert means(sums.drain(lambda x: x)) == {"accuracy": pytest.approx(2 / 3)}
-    from prefopt.train.metrics import row_metrics
 
     policy = torch.tensor([[[2.0], [1.0]], [[2.0], [1.0]], [[1.0], [2.0]], [[1.0], [1.0]]])
     scores = Scores(policy=policy, reference=torch.zeros_like(policy), mask=torch.ones_like(policy, dtype=torch.bool))
-    found = row_metrics(get_loss("dpo")(scores), scores)
+    found = pair_metrics(get_loss("dpo")(scores), scores)
     assert found["rewards/ties"].mean() == 1 / 4
     assert found["rewards/accuracies"].tolist() == [1, 1, 0, 0]
 
@@ -329,3 +328,47 @@ def test_no_second_model_is_made_when_no_loss_needs_a_reference(tmp_path: Path) 
     for name in ("simpo", "nll"):
         run = PreferenceTrainer(tiny_model(), arguments(tmp_path), objective=get_loss(name), train_dataset=tiny_rows(4))
         assert run.reference.describe() == {"kind": "none"}
+
+
+def test_a_row_without_a_rejected_response_counts_in_no_pair_metric(tmp_path: Path) -> None:
+    rows = tiny_rows(9)
+    rows[4] = {**rows[4], "responses": rows[4]["responses"][:1], "masks": rows[4]["masks"][:1]}
+    found = []
+    for size in (1, 3, 9):
+        run = PreferenceTrainer(
+            tiny_model(seed=1),
+            arguments(tmp_path, per_device_eval_batch_size=size),
+            objective=get_loss("nll"),
+            train_dataset=rows,
+            eval_dataset=rows,
+        )
+        found.append(run.evaluate()["eval_rewards/accuracies"])
+    assert found == pytest.approx([found[0]] * 3)
+    assert found[0] * 8 == pytest.approx(round(found[0] * 8)), "eight rows have a rejected response"
+
+
+def test_a_batch_that_is_never_full_is_refused_and_so_is_an_empty_set(tmp_path: Path) -> None:
+    args = arguments(tmp_path, dataloader_drop_last=True, per_device_train_batch_size=64)
+    run = PreferenceTrainer(tiny_model(), args, objective="dpo", train_dataset=tiny_rows(5), eval_dataset=tiny_rows(3))
+    with pytest.raises(ConfigError, match="5 rows do not fill one batch of 64 per device"):
+        run.train()
+    with pytest.raises(ConfigError, match="there are no rows to evaluate on"):
+        run.evaluate([])
+
+
+def test_arguments_that_would_be_ignored_are_refused(tmp_path: Path) -> None:
+    for change, words in (
+        ({"train_sampling_strategy": "group_by_length"}, "train_sampling_strategy must be random or sequential"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor has no effect here"),
+        ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha is not supported"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            PreferenceTrainer(tiny_model(), arguments(tmp_path, **change), objective="dpo", train_dataset=tiny_rows(2))
+
+
+def test_the_logged_loss_is_a_mean_over_rows_not_over_steps(tmp_path: Path) -> None:
+    """Five rows as 4 + 1 in one logging window: the last row does not count for four."""
+    each = trained(tmp_path, tiny_rows(5), num_train_epochs=1, max_steps=-1, logging_steps=1)
+    window = trained(tmp_path, tiny_rows(5), num_train_epochs=1, max_steps=-1, logging_steps=2)
+    first, last = history(each)
+    assert history(window) == pytest.approx([(4 * first + last) / 5])
