@@ -311,8 +311,6 @@ def _baseline(run: RunDirectory) -> dict[str, float]:
 
 def _write_records(parts: Parts, plan: Mapping[str, Any]) -> None:
     run, trainer = parts.run, parts.trainer
-    write_text(run.path / RECIPE, parts.recipe.resolved())
-    write_json(run.path / DATA_REPORT, {name: p.audit.to_json() for name, p in parts.prepared.items()})
     found = versions()
     record = {
         MARKER: found.get("prefopt-train", "a checkout"),
@@ -327,7 +325,9 @@ def _write_records(parts: Parts, plan: Mapping[str, Any]) -> None:
         "data": {name: p.audit.fingerprint for name, p in parts.prepared.items()},
         "plan": plan,
     }
-    write_json(run.path / RECORD, record)
+    write_json(run.path / RECORD, record)  # first: it marks the folder as a run's, to be resumed or overwritten
+    write_text(run.path / RECIPE, parts.recipe.resolved())
+    write_json(run.path / DATA_REPORT, {name: p.audit.to_json() for name, p in parts.prepared.items()})
 
 
 def _save(parts: Parts, plan: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
