@@ -293,7 +293,8 @@ class PreferenceTrainer(Trainer):
         self.tokens_seen = int(pending["num_tokens"])
         if self.is_world_process_zero():
             for name, (total, count) in pending["sums"].items():
-                self.sums["train"].add_total(name, torch.tensor(total), torch.tensor(count))
+                exact = torch.tensor([total, count], dtype=torch.float64)
+                self.sums["train"].add_total(name, *exact)
 
     def _names(self, which: Literal["train", "eval"]) -> list[str] | None:
         # a rank whose rows were all left out, or were all single, knows fewer names
