@@ -49,7 +49,6 @@ class LossSpec:
     responses: Responses = "pair"
     aggregate: Literal["sum", "mean"] = "sum"
     coupled: bool = False
-    bounded: bool = True
     aliases: tuple[str, ...] = ()
     origin: str = "prefopt"
     excused: Mapping[str, str] = field(default_factory=dict)

@@ -196,6 +196,7 @@ _SCHEDULE = (
     "adam_epsilon",
     "max_grad_norm",
     "lr_scheduler_type",
+    "lr_scheduler_kwargs",
     "warmup_steps",
     "bf16",
     "fp16",
@@ -285,6 +286,13 @@ def _checkpoint(parts: Parts, named: Path | str | None) -> tuple[Path | None, in
     if parts.trainer.args.save_only_model:
         raise ConfigError("training.save_only_model: its checkpoints hold no optimizer state, so a run cannot resume.")
     saved = check_resume(found, parts.state.identity)
+    if saved["of"] != parts.plan["steps"] and "constant" not in str(parts.trainer.args.lr_scheduler_type):
+        logger.warning(
+            "%s was on its way to %s steps, now %s: from here on the learning rate follows another curve.",
+            found.name,
+            saved["of"],
+            parts.plan["steps"],
+        )
     parts.trainer.restore(saved["pending"])
     parts.trainer.add_callback(_ProbeOnce(parts.trainer, saved))
     return found, int(saved["step"])

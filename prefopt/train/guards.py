@@ -42,10 +42,9 @@ class Guards(TrainerCallback):
         if any(p.requires_grad and p.dtype in _HALF for p in model.parameters()):
             self._sample = MovedSample(model)
             logger.warning(
-                "trained weights are stored in half precision, which rounds small updates away; `weights/moved` in "
-                "the metrics is "
-                "the share of weights that an update changed. `model.dtype: float32` with `training.bf16: true` "
-                "keeps them."
+                "trained weights are stored in half precision, which rounds small updates away; `weights/moved` in the "
+                "metrics is the share of weights that an update changed. `model.dtype: float32` with "
+                "`training.bf16: true` keeps them."
             )
 
     def on_pre_optimizer_step(
@@ -59,8 +58,7 @@ class Guards(TrainerCallback):
         if not math.isfinite(total):
             raise RunError(
                 f"training, step {state.global_step + 1}: the gradient is not finite although the loss is. "
-                "The optimizer has not moved. Lower training.learning_rate, or look at the last rows with `prefopt "
-                "preview`."
+                "The optimizer has not moved. Lower training.learning_rate, or look at the rows with `prefopt preview`."
             )
         if total == 0 and self.updates == 0:
             raise RunError(
@@ -97,9 +95,8 @@ class Guards(TrainerCallback):
         if delta == 0 and moved == 0 and logs.get("rewards/ties") == 1:
             raise RunError(
                 f"after {state.global_step} steps the policy still equals the reference in every log-probability. "
-                "The weights do not "
-                "move (half-precision storage at a small learning rate rounds every update away), or the reference "
-                "moves with them."
+                "The weights do not move (half-precision storage at a small learning rate rounds every update away), "
+                "or the reference moves with them."
             )
         if abs(logs["loss"] - math.log(2)) < 1e-4 and self.updates >= 20 and not self._said_log2:
             self._said_log2 = True

@@ -38,7 +38,13 @@ class CheckpointState(TrainerCallback):
             return
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)  # a pickle, and `recipe.yaml` says the same
-        content = {**self.identity, "step": state.global_step, "probe": probe, "pending": pending}
+        content = {
+            **self.identity,
+            "step": state.global_step,
+            "of": state.max_steps,
+            "probe": probe,
+            "pending": pending,
+        }
         write_json(folder / CHECKPOINT_STATE, content)
 
 

@@ -211,11 +211,11 @@ class PreferenceTrainer(Trainer):
         try:
             return preference_step(model, inputs, self.objective, scorer=self.scorer, reference=self.reference), inputs
         except NonFiniteError as error:
-            self._refuse_or_name(model, inputs, error)
+            self._stop_or_leave_out(model, inputs, error)
             rest = without_rows(inputs, error.rows)
         return self.scored(model, rest) if len(rest["ids"]) else (None, rest)
 
-    def _refuse_or_name(self, model: nn.Module, inputs: dict[str, Tensor], error: NonFiniteError) -> None:
+    def _stop_or_leave_out(self, model: nn.Module, inputs: dict[str, Tensor], error: NonFiniteError) -> None:
         names = describe_rows(inputs, error.rows, self.row_name)
         where = "training" if model.training else "evaluation"
         text = f"{where}, step {self.state.global_step + 1}: {error} Rows: {names}."
@@ -271,7 +271,8 @@ class PreferenceTrainer(Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the metrics of every row since the last time, and write the line to `metrics.jsonl`."""
         if "loss" in logs:
-            logs |= self._training_metrics()  # its loss is the mean over rows; Trainer's is a mean of steps
+            del logs["loss"]  # a mean of steps, and 0 where every row was left out; ours is the mean over rows
+            logs |= self._training_metrics()
         super().log(logs, start_time)
         if self.run is not None and self.is_world_process_zero():
             self.run.append_metrics({"step": self.state.global_step, **logs})

@@ -190,16 +190,16 @@ def test_records_that_the_loss_cannot_read(refused: Refused, write: Write, recor
 )
 def test_records_that_are_pairs(load: Load, write: Write, record: Any) -> None:
     write([record], "rows.jsonl")
-    load(GOOD.replace("pairs.jsonl", "rows.jsonl"))
+    assert load(GOOD.replace("pairs.jsonl", "rows.jsonl")).objective().responses == "pair"
 
 
 def test_several_rejected_may_be_expanded(load: Load, write: Write) -> None:
     write([{"prompt": "a", "chosen": "b", "rejected": ["c", "d"]}], "rows.jsonl")
-    load(GOOD.replace("pairs.jsonl", "rows.jsonl\n  negatives: expand"))
+    assert load(GOOD.replace("pairs.jsonl", "rows.jsonl\n  negatives: expand")).data.negatives == "expand"
 
 
 def test_pairs_do_for_a_loss_on_single_responses(load: Load) -> None:
-    load(GOOD.replace("dpo", "nll"))
+    assert load(GOOD.replace("dpo", "nll")).objective().responses == "single"
 
 
 def test_csv_and_json_are_looked_at_too(refused: Refused, write: Write, load: Load) -> None:

@@ -257,6 +257,13 @@ def test_resumed_metrics_are_those_of_an_undisturbed_run_also_between_logging_st
         assert line == other
 
 
+def test_more_steps_on_a_falling_rate_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train(recipe(tmp_path, training=SAVING))
+    with caplog.at_level(logging.WARNING):
+        train(recipe(tmp_path, training={**SAVING, "max_steps": 8}), resume=True)
+    assert "checkpoint-6 was on its way to 6 steps, now 8: from here on the learning rate follows" in caplog.text
+
+
 def test_the_last_step_is_logged_whatever_logging_steps_says(tmp_path: Path) -> None:
     result = train(recipe(tmp_path, training={"logging_steps": 100}))
     assert [m["step"] for m in metrics(result.run) if "loss" in m] == [4]

@@ -238,6 +238,19 @@ def test_skip_leaves_the_row_out_and_counts_it(tmp_path: Path, caplog: pytest.Lo
     assert "Rows: row-3. Left out." in caplog.text
 
 
+def test_a_step_whose_every_row_is_left_out_shows_no_loss(tmp_path: Path) -> None:
+    run = bad_trainer(tmp_path, nonfinite="skip")
+    run.train_dataset = [run.train_dataset[3]]
+    run._named_rows = run.train_dataset
+    with pytest.raises(RunError, match="the gradient is exactly 0"):
+        run.train()
+    run.sums["train"].add_total("skipped", torch.ones(()), torch.ones(()))
+    logs = {"loss": 0.0}
+    run.log(logs)
+    assert "loss" not in logs
+    assert logs["skipped_rows"] >= 1
+
+
 def test_a_nan_weight_is_named_and_never_skipped(tmp_path: Path) -> None:
     run = PreferenceTrainer(
         with_nan_for_one_token(5),
