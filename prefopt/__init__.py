@@ -5,10 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from prefopt.context import Draw, Gather, StepContext
 from prefopt.errors import ConfigError, DataError, PrefoptError, RunError
 from prefopt.losses import get_loss, loss_names, pair_loss, register_loss
 from prefopt.params import LossParams
-from prefopt.scores import LossOutput, Need, Scores, StepContext, TokenStats
+from prefopt.scores import LossOutput, Need, Scores, TokenStats
 
 if TYPE_CHECKING:
     from prefopt.config import load_recipe as load_recipe
@@ -25,6 +26,8 @@ _ON_FIRST_USE = {
 __all__ = [
     "ConfigError",
     "DataError",
+    "Draw",
+    "Gather",
     "LossOutput",
     "LossParams",
     "Need",

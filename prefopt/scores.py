@@ -7,10 +7,10 @@ index alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from prefopt._torch import torch
 from prefopt.errors import DataError, NonFiniteError
@@ -35,6 +35,7 @@ class Need(StrEnum):
     EXTERNAL = "external"
     DEVIATION = "deviation"
     LABELS = "labels"
+    MISMATCHED = "mismatched"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class Scores:
     """Per-token log-probabilities of a batch of responses under policy and reference, with everything a loss may read.
 
     Shapes: `policy`, `reference`, `mask`, `steps`, `weights`, `token_scores`, `diff`, `kl`, `sum_squares` `[B, R, T]`;
-    `step_rewards` `[B, R, S]`; `external`, `deviation`, `given_lengths` `[B, R]`; `labels`, `ids` `[B]`.
+    `step_rewards` `[B, R, S]`; `external`, `deviation`, `given_lengths` `[B, R]`; `labels`, `mismatched`, `ids` `[B]`.
+    `mismatched` is the log-ratio of another prompt's response behind this prompt, nats, NaN where there is none.
     Masked positions may hold anything, `-inf` and `nan` included.
 
     Raises: `DataError` for a shape that does not fit; `NonFiniteError` with the rows for a NaN or an infinity inside
@@ -86,6 +88,7 @@ class Scores:
     external: Tensor | None = None
     deviation: Tensor | None = None
     labels: Tensor | None = None
+    mismatched: Tensor | None = None
     ids: Tensor | None = None
     given_lengths: Tensor | None = None
     summed: bool = False
@@ -110,7 +113,7 @@ class Scores:
             "deviation": shape[:2],
             "given_lengths": shape[:2],
         }
-        dimensions |= {"labels": shape[:1], "ids": shape[:1]}
+        dimensions |= {"labels": shape[:1], "mismatched": shape[:1], "ids": shape[:1]}
         for item in fields(self):
             value = getattr(self, item.name)
             if value is None or item.name == "summed":
@@ -242,30 +245,3 @@ class LossOutput:
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
     parts: Mapping[str, Tensor] = field(default_factory=dict)
     state: Any = None
-
-
-class Gather(Protocol):
-    """How a batch-coupled loss sees the prompts of every rank, without knowing about ranks."""
-
-    def __call__(self, values: Tensor) -> Tensor:
-        """The detached values of all ranks, `[b] -> [N]`, the same on every rank."""
-        ...
-
-    def reduce(self, losses: Tensor, reduction: Callable[[Tensor], Tensor]) -> Tensor:
-        """Local losses `[b]` whose mean over all prompts has the value and the exact gradient of `reduction` of all
-        `[N]`.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class StepContext:
-    """What the trainer tells a loss that looks beyond its own pairs. In evaluation `training` is False and `gather` is
-    local.
-    """
-
-    gather: Gather
-    state: Any = None
-    step: int = 0
-    total_steps: int = 1
-    training: bool = True

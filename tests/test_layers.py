@@ -18,6 +18,7 @@ LAYERS = {
     "prefopt.errors": 1,
     "prefopt.params": 1,
     "prefopt.demo": 1,
+    "prefopt.context": 2,
     "prefopt.scores": 2,
     "prefopt.runs": 2,
     "prefopt.losses": 3,

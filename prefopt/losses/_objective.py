@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prefopt.context import StepContext
 from prefopt.errors import ConfigError
 from prefopt.losses._registry import LossSpec, Responses, loss_spec
 from prefopt.params import LossParams
-from prefopt.scores import LossOutput, Need, Scores, StepContext
+from prefopt.scores import LossOutput, Need, Scores
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ _NEED_WORDS = {
     Need.EXTERNAL: "external reward scores",
     Need.DEVIATION: "deviation weights",
     Need.LABELS: "desirable/undesirable labels",
+    Need.MISMATCHED: "log-ratios of mismatched prompts and responses",
 }
 
 

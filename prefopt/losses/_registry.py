@@ -49,6 +49,8 @@ class LossSpec:
     responses: Responses = "pair"
     aggregate: Literal["sum", "mean"] = "sum"
     coupled: bool = False
+    state: type | None = None
+    reweightable: bool = True
     aliases: tuple[str, ...] = ()
     origin: str = "prefopt"
     excused: Mapping[str, str] = field(default_factory=dict)
@@ -79,6 +81,8 @@ def register_loss(
     responses: Responses = "pair",
     aggregate: Literal["sum", "mean"] = "sum",
     coupled: bool = False,
+    state: type | None = None,
+    reweightable: bool = True,
     aliases: Iterable[str] = (),
     excused: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., LossOutput]], Callable[..., LossOutput]]:
@@ -86,8 +90,9 @@ def register_loss(
 
     `needs` is a set, or a function of the parameters. `responses` says whether it reads one response per prompt, a
     pair, or any number. `aggregate` says whether token log-probabilities are summed or averaged per response, which is
-    what decides whether two values of `beta` compare. `coupled` losses take a third argument, `context`. `excused` maps
-    a property of `prefopt.testing.check_loss` that does not apply to the reason why.
+    what decides whether two values of `beta` compare. `coupled` losses take a third argument, `context`; one that keeps
+    a state names its class, a frozen dataclass of scalars that starts as `state()`. `reweightable` is False where the
+    entries of `losses` are not each prompt's own, so that weights cannot be put on them. `excused` maps a property of `prefopt.testing.check_loss` that does not apply to the reason why.
 
     Raises: `ConfigError` when the name or an alias is taken.
     """
@@ -102,6 +107,8 @@ def register_loss(
             responses=responses,
             aggregate=aggregate,
             coupled=coupled,
+            state=state,
+            reweightable=reweightable,
             aliases=tuple(aliases),
             origin=_importing[-1],
             excused=dict(excused or {}),

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from prefopt.context import StepContext
 from prefopt.errors import NonFiniteError
 from prefopt.losses import Loss, Objective
-from prefopt.scores import LossOutput, Scores, StepContext
+from prefopt.scores import LossOutput, Scores
 from prefopt.scoring.policy import Batch, Scorer
 from prefopt.scoring.reference import Reference
 
