@@ -92,7 +92,8 @@ def register_loss(
     pair, or any number. `aggregate` says whether token log-probabilities are summed or averaged per response, which is
     what decides whether two values of `beta` compare. `coupled` losses take a third argument, `context`; one that keeps
     a state names its class, a frozen dataclass of scalars that starts as `state()`. `reweightable` is False where the
-    entries of `losses` are not each prompt's own, so that weights cannot be put on them. `excused` maps a property of `prefopt.testing.check_loss` that does not apply to the reason why.
+    entries of `losses` are not each prompt's own, so that weights cannot be put on them. `excused` maps a property of
+    `prefopt.testing.check_loss` that does not apply to the reason why.
 
     Raises: `ConfigError` when the name or an alias is taken.
     """
