@@ -43,12 +43,14 @@ class TokenStats:
     """What one model says about a batch of responses, per response token.
 
     `logps` is `[B, R, T]` in nats, float32 or wider; the optional statistics have the same shape and are there only
-    when they were asked for. Positions outside the batch's mask may hold anything.
+    when they were asked for. Positions outside the batch's mask may hold anything. `distributions`, from a scorer that
+    was asked for them, are the model's next-token distributions, with which another model's can be compared.
     """
 
     logps: Tensor
     kl: Tensor | None = None
     sum_squares: Tensor | None = None
+    distributions: Any = None
 
     def against(self, reference: TokenStats | None, *, mask: Tensor, **extras: Any) -> Scores:
         """These policy values beside the reference's, with the batch's mask and columns: what a loss is given."""

@@ -6,36 +6,44 @@ pass keeps hidden states only, and the backward pass computes each block again. 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from prefopt.scores import Need
+from prefopt.scoring.distributions import Distributions
 from prefopt.scoring.heads import Head
-from prefopt.scoring.tokens import token_logps
+from prefopt.scoring.tokens import token_statistics
 
 
-def chunked_logps(hidden: Tensor, labels: Tensor, head: Head, *, chunk: int) -> Tensor:
-    """log p(label | hidden) per token, in nats, float32 or wider.
+def chunked_statistics(
+    hidden: Tensor,
+    labels: Tensor,
+    head: Head,
+    *,
+    chunk: int,
+    wanted: Sequence[Need] = (),
+    reference: Distributions | None = None,
+) -> Tensor:
+    """log p(label | hidden) per token, in nats, float32 or wider, and the wanted statistics beside it.
 
-    Shapes: hidden `[N, H]`, labels `[N]` -> `[N]`. `chunk` is in tokens.
+    Shapes: hidden `[N, H]`, labels `[N]` -> `[N, 1 + len(wanted)]`. `chunk` is in tokens. `reference` holds the
+    reference's distributions of the same tokens, for those statistics that compare with them.
     """
-    if not torch.is_grad_enabled():
-        parts = [token_logps(head.logits(h), y) for h, y in _chunks(hidden, labels, chunk)]
-    else:
-        parts = [_recomputed(h, y, head) for h, y in _chunks(hidden, labels, chunk)]
-    return torch.cat(parts)
 
+    def block(hidden: Tensor, part: slice) -> Tensor:
+        known = None if reference is None else reference.logits(part)
+        return token_statistics(head.logits(hidden), labels[part], wanted, known)
 
-def _recomputed(hidden: Tensor, labels: Tensor, head: Head) -> Tensor:
-    def block(hidden: Tensor) -> Tensor:
-        return token_logps(head.logits(hidden), labels)
-
-    return checkpoint(block, hidden, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]
-
-
-def _chunks(hidden: Tensor, labels: Tensor, chunk: int) -> list[tuple[Tensor, Tensor]]:
     # an empty batch still gives one (empty) block, so that the head takes part in every rank's backward pass
-    return list(zip(hidden.split(chunk), labels.split(chunk), strict=True)) if len(labels) else [(hidden, labels)]
+    parts = [slice(start, start + chunk) for start in range(0, max(len(labels), 1), chunk)]
+    if not torch.is_grad_enabled():
+        return torch.cat([block(hidden[part], part) for part in parts])
+    again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+    return torch.cat([again(block, hidden[part], part) for part in parts])
 
 
 def chunk_tokens(vocabulary: int, *, budget: int = 64 * 2**20) -> int:

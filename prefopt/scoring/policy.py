@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,15 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from prefopt.errors import ConfigError
-from prefopt.scores import TokenStats
-from prefopt.scoring.chunked import chunk_tokens, chunked_logps
+from prefopt.scores import Need, TokenStats
+from prefopt.scoring.chunked import chunk_tokens, chunked_statistics
+from prefopt.scoring.distributions import Distributions
 from prefopt.scoring.heads import Head, causal_model, find_head, keeps_logits, last_hidden_states, verify_head
-from prefopt.scoring.tokens import token_logps
+from prefopt.scoring.tokens import token_statistics
 
 logger = logging.getLogger(__name__)
 
 Batch = Mapping[str, Tensor]
 Backend = Literal["auto", "chunked", "plain"]
+
+STATISTICS = frozenset({Need.KL, Need.SUM_SQUARES})
+"""What a scorer computes beside log-probabilities when it is asked to: fields of `TokenStats`."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +74,39 @@ class Scorer:
     autocast: torch.dtype | None = None
     _heads: dict[int, Head | None] = field(default_factory=dict, repr=False)
 
-    def __call__(self, model: nn.Module, batch: Batch) -> TokenStats:
-        """Per-token log-probabilities `[B, R, T]` of the batch's responses, in nats; zero outside the mask."""
-        layout = separate(batch)
-        head = self.head(model)
+    def __call__(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        *,
+        wanted: Collection[Need] = (),
+        reference: Distributions | None = None,
+        distributions: bool = False,
+    ) -> TokenStats:
+        """Per-token log-probabilities `[B, R, T]` of the batch's responses, in nats; zero outside the mask.
+
+        `wanted` names statistics that stand beside them; `Need.KL` compares with the `reference`'s distributions. With
+        `distributions` the model's own come back too, for such a comparison.
+        """
+        layout, head, names = separate(batch), self.head(model), sorted(set(wanted) & STATISTICS)
         with torch.autocast(layout.input_ids.device.type, dtype=self.autocast, enabled=self.autocast is not None):
-            flat = self._plain(model, layout) if head is None else self._chunked(model, layout, head)
-        logps = flat.new_zeros(layout.mask.shape)
-        return TokenStats(logps=logps.masked_scatter(layout.mask, flat))
+            if head is None:
+                values = _logits(model, layout)
+                known = None if reference is None else reference.logits(slice(None))
+                flat = token_statistics(values, layout.labels, names, known)
+            else:
+                values, vocabulary = _hidden(model, layout)
+                chunk = self.chunk or chunk_tokens(vocabulary)
+                flat = chunked_statistics(values, layout.labels, head, chunk=chunk, wanted=names, reference=reference)
+        empty = flat.new_zeros(layout.mask.shape)
+        logps, *rest = (empty.masked_scatter(layout.mask, column) for column in flat.unbind(-1))
+        statistics: dict[str, Tensor] = {need.value: value for need, value in zip(names, rest, strict=True)}
+        if (
+            Need.SUM_SQUARES in names
+        ):  # a weight, not a term; stacking beside the log-probabilities hung it on the graph
+            statistics["sum_squares"] = statistics["sum_squares"].detach()
+        own = Distributions(values, head) if distributions else None
+        return TokenStats(logps, **statistics, distributions=own)
 
     def head(self, model: nn.Module) -> Head | None:
         """The verified head of the chunked backend, None for the plain one."""
@@ -99,22 +128,24 @@ class Scorer:
             return None
         return head
 
-    def _chunked(self, model: nn.Module, layout: Layout, head: Head) -> Tensor:
-        nothing = torch.empty(0, dtype=torch.long, device=layout.input_ids.device)
-        with last_hidden_states(model) as hidden:
-            output = _forward(model, layout, logits_to_keep=nothing)
-        scored = hidden[-1][layout.rows, layout.columns]  # [K, H]
-        chunk = self.chunk or chunk_tokens(output.logits.shape[-1])
-        return chunked_logps(scored, layout.labels, head, chunk=chunk)
 
-    def _plain(self, model: nn.Module, layout: Layout) -> Tensor:
-        if keeps_logits(model) and len(layout.columns):
-            first = int(layout.columns.min())
-            window = torch.arange(first, layout.input_ids.shape[1], device=layout.input_ids.device)
-            logits = _forward(model, layout, logits_to_keep=window).logits
-        else:
-            first, logits = 0, _forward(model, layout).logits
-        return token_logps(logits[layout.rows, layout.columns - first], layout.labels)
+def _hidden(model: nn.Module, layout: Layout) -> tuple[Tensor, int]:
+    """Hidden states that predict the scored tokens, `[K, H]`, and the size of the vocabulary they predict."""
+    nothing = torch.empty(0, dtype=torch.long, device=layout.input_ids.device)
+    with last_hidden_states(model) as hidden:
+        output = _forward(model, layout, logits_to_keep=nothing)
+    return hidden[-1][layout.rows, layout.columns], output.logits.shape[-1]
+
+
+def _logits(model: nn.Module, layout: Layout) -> Tensor:
+    """Logits that predict the scored tokens, `[K, V]`."""
+    if keeps_logits(model) and len(layout.columns):
+        first = int(layout.columns.min())
+        window = torch.arange(first, layout.input_ids.shape[1], device=layout.input_ids.device)
+        logits = _forward(model, layout, logits_to_keep=window).logits
+    else:
+        first, logits = 0, _forward(model, layout).logits
+    return logits[layout.rows, layout.columns - first]  # type: ignore[no-any-return]
 
 
 def _forward(model: nn.Module, layout: Layout, **options: Tensor) -> Any:

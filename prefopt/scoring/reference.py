@@ -5,8 +5,8 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -17,9 +17,12 @@ from prefopt.scoring.policy import Batch, Scorer
 
 
 class Reference(Protocol):
-    """`describe()` says which reference it is, for the plan, the run record and the checkpoints."""
+    """Per-token values of a batch, with `distributions` those over the vocabulary too, or nothing.
 
-    def __call__(self, batch: Batch) -> TokenStats | None: ...
+    `describe()` says which reference it is, for the plan, the run record and the checkpoints.
+    """
+
+    def __call__(self, batch: Batch, *, distributions: bool = False) -> TokenStats | None: ...
 
     def describe(self) -> dict[str, Any]: ...
 
@@ -28,7 +31,7 @@ class Reference(Protocol):
 class NoReference:
     """No loss asks for one, so none is loaded."""
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: Batch, *, distributions: bool = False) -> None:
         return None
 
     def describe(self) -> dict[str, Any]:
@@ -44,57 +47,53 @@ class ModelReference:
     identity: dict[str, Any] = field(default_factory=dict)
 
     @torch.no_grad()
-    def __call__(self, batch: Batch) -> TokenStats:
-        return self.scorer(self.model, batch)
+    def __call__(self, batch: Batch, *, distributions: bool = False) -> TokenStats:
+        with self.standing():
+            stats = self.scorer(self.model, batch, distributions=distributions)
+        if stats.distributions is None:
+            return stats
+        return replace(stats, distributions=stats.distributions.during(self.standing))
+
+    def standing(self) -> AbstractContextManager[None]:
+        """Inside the block, `model` computes what the reference says."""
+        return nullcontext()
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "frozen model", **self.identity}
 
 
 @dataclass(frozen=True)
-class AdapterOffReference:
+class AdapterOffReference(ModelReference):
     """The policy's own base weights, with its new adapter switched off: no second model."""
 
-    model: nn.Module
-    scorer: Scorer
-    identity: dict[str, Any] = field(default_factory=dict)
-
-    @torch.no_grad()
-    def __call__(self, batch: Batch) -> TokenStats:
-        with self.model.disable_adapter():  # type: ignore[operator]
-            return self.scorer(self.model, batch)
+    def standing(self) -> AbstractContextManager[None]:
+        """Inside the block, the adapter is off."""
+        return self.model.disable_adapter()  # type: ignore[operator, no-any-return]
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "adapter off", **self.identity}
 
 
 @dataclass(frozen=True)
-class FrozenTwinReference:
+class FrozenTwinReference(ModelReference):
     """The policy with the values its trained parameters had at the start: base plus the adapter that training
     continues.
 
     `start` holds those values, one per parameter of `parameters`; they stand in while the reference is computed.
     """
 
-    model: nn.Module
-    scorer: Scorer
-    parameters: Sequence[nn.Parameter]
-    start: Sequence[Tensor]
-    identity: dict[str, Any] = field(default_factory=dict)
+    parameters: Sequence[nn.Parameter] = ()
+    start: Sequence[Tensor] = ()
 
     @classmethod
     def of(cls, model: nn.Module, scorer: Scorer, identity: dict[str, Any] | None = None) -> FrozenTwinReference:
         """Freeze the trainable parameters of `model` as they are now."""
         parameters = [p for p in model.parameters() if p.requires_grad]
-        return cls(model, scorer, parameters, [p.detach().clone() for p in parameters], identity or {})
-
-    @torch.no_grad()
-    def __call__(self, batch: Batch) -> TokenStats:
-        with self._standing_in():
-            return self.scorer(self.model, batch)
+        return cls(model, scorer, identity or {}, parameters, [p.detach().clone() for p in parameters])
 
     @contextmanager
-    def _standing_in(self) -> Iterator[None]:
+    def standing(self) -> Iterator[None]:
+        """Inside the block, the parameters hold their first values."""
         # data pointers are exchanged, nothing is copied, and a graph that was built before keeps its parameters
         now = [p.data for p in self.parameters]
         for parameter, value in zip(self.parameters, self.start, strict=True):

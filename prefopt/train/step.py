@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from prefopt.context import StepContext
 from prefopt.errors import NonFiniteError
 from prefopt.losses import Loss, Objective
-from prefopt.scores import LossOutput, Scores
-from prefopt.scoring.policy import Batch, Scorer
+from prefopt.scores import LossOutput, Need, Scores
+from prefopt.scoring.policy import STATISTICS, Batch, Scorer
 from prefopt.scoring.reference import Reference
 
 _COLUMNS = {
@@ -42,8 +42,10 @@ def preference_step(
 
     Raises: `NonFiniteError` with the rows, when a log-probability or a loss is not a number.
     """
-    known = reference(batch)  # before the policy's graph exists, so that both do not stand in memory at once
-    policy = scorer(model, batch)
+    wanted = objective.needs & STATISTICS
+    # the reference comes before the policy's graph exists, so that both do not stand in memory at once
+    known = reference(batch, distributions=Need.KL in wanted)
+    policy = scorer(model, batch, wanted=wanted, reference=None if known is None else known.distributions)
     columns = {field: batch[name] for name, field in _COLUMNS.items() if name in batch}
     scores = policy.against(known, mask=batch["mask"], ids=batch["ids"], **columns)
     out = objective(scores, context)
