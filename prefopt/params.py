@@ -52,6 +52,24 @@ class Settings(BaseModel):
 class LossParams(Settings):
     """Base of every loss's hyperparameters."""
 
+    def unused(self) -> Mapping[str, str]:
+        """Hyperparameters that have no effect beside the others' values, each with what would read it.
+
+        They are refused where they are written: `{"alpha": "only divergence: alpha reads it"}`.
+        """
+        return {}
+
+    @model_validator(mode="after")
+    def _refuse_unused(self) -> Self:
+        for name, why in self.unused().items():
+            if name in self.model_fields_set:
+                raise ValueError(f"{name} has no effect here: {why}.")
+        return self
+
+    def written(self) -> dict[str, Any]:
+        """The hyperparameters as they can be written down again, those without effect left out."""
+        return self.model_dump(exclude=set(self.unused()))
+
 
 def unit_of(description: str) -> str:
     """The unit at the end of a field's description, after the last comma; empty when there is none.

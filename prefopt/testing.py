@@ -187,12 +187,12 @@ def declares_what_it_reads(loss: Loss) -> None:
 
 def every_option_acts(loss: Loss) -> None:
     """Changing a number among the hyperparameters changes losses or rewards."""
-    for name, value in loss.params.model_dump().items():
+    for name, value in loss.params.written().items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         for other in (value * 1.5, value + 0.25, value * 0.5):
             try:
-                params = loss.spec.params.build({**loss.params.model_dump(), name: type(value)(other)})
+                params = loss.spec.params.build({**loss.params.written(), name: type(value)(other)})
             except ConfigError:
                 continue
             scores = make_scores(loss)

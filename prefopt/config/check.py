@@ -41,10 +41,8 @@ NOT_YET = (
     NotYet("scoring.layout", ("auto", "separate"), "one row for all responses of a prompt"),
     NotYet("scoring.backend", ("auto", "chunked", "plain"), "TRL's fused head"),
     NotYet("scoring.tokens_per_batch", (), "cutting batches by tokens"),
-    NotYet("scoring.coupling", ("micro",), "a window of the whole optimizer step"),
     NotYet("safety.alarms", ([],), "a list of alarms"),
     NotYet("diagnostics", ({},), "probing during training"),
-    NotYet("loss.modify", ([],), "composing a loss with a weighting"),
 )
 
 
@@ -256,11 +254,22 @@ def stored_in_half(model: ModelSection) -> Iterator[Problem]:
         yield Problem(f"{text} swallows most updates. Use float32, and training.bf16 for speed.", ("model", "dtype"))
 
 
-def coupled_alone(objective: Objective, training: dict[str, Any]) -> Iterator[Problem]:
-    coupled = [loss.name for loss in objective.losses if loss.spec.coupled]
-    if coupled and value_of(training, "per_device_train_batch_size") == 1:
-        text = f"loss '{coupled[0]}' looks at the whole batch; with one prompt per device and one device it treats each"
-        yield Problem(f"{text} prompt alone.", ("training", "per_device_train_batch_size"))
+def coupling_acts(written: Written, objective: Objective) -> Iterator[Problem]:
+    if written.get("scoring", "coupling") == "step" and not objective.window:
+        text = f"scoring.coupling: step has no effect: loss '{objective.name}' treats every prompt alone. Leave it out."
+        yield Problem(text, ("scoring", "coupling"))
+
+
+def coupled_alone(written: Written, objective: Objective, training: dict[str, Any]) -> Iterator[Problem]:
+    compared = [loss.name for loss in objective.losses if loss.window > 1]
+    step = written.get("scoring", "coupling") == "step"
+    micro = value_of(training, "per_device_train_batch_size")
+    window = micro * value_of(training, "gradient_accumulation_steps") if step else micro
+    if compared and window == 1:
+        text = f"loss '{compared[0]}' compares prompts with one another; with one prompt per device and one device it"
+        yield Problem(
+            f"{text} has none to compare, and training refuses to start.", ("training", "per_device_train_batch_size")
+        )
 
 
 RULES: tuple[Rule, ...] = (
@@ -271,6 +280,7 @@ RULES: tuple[Rule, ...] = (
     reference_fits_loss,
     reference_is_named,
     reference_can_be_found,
+    coupling_acts,
     *DATA_RULES,
     evaluation_has_data,
     output_folder,

@@ -122,7 +122,7 @@ def _as_yaml(tree: Mapping[str, Any]) -> str:
 
 
 def _plain_loss(loss: Loss, weight: float) -> dict[str, Any]:
-    return {"name": loss.name, **({} if weight == 1.0 else {"weight": weight}), **loss.params.model_dump()}
+    return {**({} if weight == 1.0 else {"weight": weight}), **loss.describe()}
 
 
 def _without_nulls(tree: Any) -> Any:
@@ -164,7 +164,7 @@ def _bound(item: Any, path: tuple[str | int, ...]) -> tuple[Loss, float]:
     if not isinstance(item, Mapping):
         hint = f" Write {{name: {item}}}." if isinstance(item, str) else ""
         raise ConfigError(Problem(f"a loss must be a mapping with a name; got {shown(item)}.{hint}", path))
-    options = {key: value for key, value in item.items() if key not in {"name", "weight", "modify"}}
+    options = {key: value for key, value in item.items() if key not in {"name", "weight"}}
     problems: list[Problem] = []
     weight = item.get("weight", 1.0)
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight) or weight <= 0:
@@ -189,7 +189,7 @@ def _named_loss(name: Any, options: Mapping[str, Any], path: tuple[str | int, ..
     else:
         text = unknown_loss(name) or ""
         try:
-            known = set(loss_spec(name).params.model_fields)
+            known = {"modify", *loss_spec(name).params.model_fields}
         except ConfigError as error:
             text = text or str(error)
     strange = {key: advice((*path, key)) for key in options if key not in known}

@@ -6,7 +6,7 @@ from typing import Any
 
 from prefopt.config.sections import SECTIONS
 from prefopt.config.training import NAMES, OWNED, choices_of
-from prefopt.losses import LossSpec, loss_names, loss_spec
+from prefopt.losses import LossSpec, loss_names, loss_spec, modifier_names, modifier_spec
 
 _TYPES = {"bool": "boolean", "int": "integer", "float": "number", "str": "string", "list": "array", "dict": "object"}
 _TYPES |= {"null": "null"}
@@ -62,14 +62,27 @@ def _loss(spec: LossSpec) -> dict[str, Any]:
     options = schema.get("properties", {})
     name = {"description": spec.summary, "enum": [spec.name, *spec.aliases]}
     weight = {"type": "number", "exclusiveMinimum": 0, "default": 1.0, "description": "share in a sum of losses"}
+    modify = {"modify": _modifiers()} if spec.responses == "pair" and spec.reweightable else {}
     return {
         "type": "object",
         "description": spec.summary,
-        "properties": {"name": name, "weight": weight, **options},
+        "properties": {"name": name, "weight": weight, **modify, **options},
         "required": ["name"],
         "additionalProperties": False,
         **({"$defs": schema["$defs"]} if "$defs" in schema else {}),
     }
+
+
+def _modifiers() -> dict[str, Any]:
+    """Names of weightings, or mappings with a name and options."""
+    choices: list[dict[str, Any]] = [{"enum": modifier_names()}]
+    for name in modifier_names():
+        options = modifier_spec(name).params.model_json_schema(mode="validation").get("properties", {})
+        properties = {"name": {"const": name, "description": modifier_spec(name).summary}, **options}
+        choices.append(
+            {"type": "object", "properties": properties, "required": ["name"], "additionalProperties": False}
+        )
+    return {"type": "array", "description": "weightings of each prompt's loss", "items": {"anyOf": choices}}
 
 
 def _training() -> dict[str, Any]:

@@ -36,7 +36,7 @@ def loss_sheet(name: str) -> dict[str, Any]:
         "needs_depend_on_parameters": callable(spec.needs),
         "responses": spec.responses,
         "aggregate": spec.aggregate,
-        "coupled": spec.coupled,
+        "coupled": bool(spec.window_for(spec.params.model_construct())),
         "parameters": _parameters(spec),
         "source": spec.source,
         "origin": spec.origin,

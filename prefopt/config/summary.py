@@ -41,8 +41,9 @@ def summary(recipe: Recipe) -> dict[str, str]:
 
 
 def _loss(loss: Loss, weight: float) -> str:
-    options = ", ".join(f"{name} {shown(value)}" for name, value in loss.params.model_dump().items())
-    return f"{'' if weight == 1 else f'{weight:g} x '}{loss.name}" + (f" ({options})" if options else "")
+    options = ", ".join(f"{name} {shown(value)}" for name, value in loss.params.written().items())
+    weighed = "".join(f" weighed by {modifier.spec.name}" for modifier in loss.modifiers)
+    return f"{'' if weight == 1 else f'{weight:g} x '}{loss.name}" + (f" ({options})" if options else "") + weighed
 
 
 def _reference(recipe: Recipe, objective: Objective) -> str:

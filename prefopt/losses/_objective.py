@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from prefopt._torch import torch
 from prefopt.context import StepContext
-from prefopt.errors import ConfigError
-from prefopt.losses._registry import LossSpec, Responses, loss_spec
-from prefopt.params import LossParams
+from prefopt.errors import ConfigError, Problem
+from prefopt.losses._registry import LossSpec, ModifierSpec, Responses, loss_spec, modifier_spec
+from prefopt.params import LossParams, shown
 from prefopt.scores import LossOutput, Need, Scores
 
 
 @dataclass(frozen=True)
+class Modifier:
+    """A registered weighting with its parameters."""
+
+    spec: ModifierSpec
+    params: LossParams
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters as plain data."""
+        return {"name": self.spec.name, **self.params.written()}
+
+
+@dataclass(frozen=True)
 class Loss:
-    """A registered loss with its parameters: call it with scores."""
+    """A registered loss with its parameters, and weightings of its prompts: call it with scores."""
 
     spec: LossSpec
     params: LossParams
+    modifiers: tuple[Modifier, ...] = ()
 
     @property
     def name(self) -> str:
@@ -26,11 +40,16 @@ class Loss:
 
     @property
     def needs(self) -> frozenset[Need]:
-        return self.spec.needs_for(self.params)
+        return self.spec.needs_for(self.params).union(*(modifier.spec.needs for modifier in self.modifiers))
 
     @property
     def responses(self) -> Responses:
         return self.spec.responses
+
+    @property
+    def window(self) -> int:
+        """Prompts that it must see together to be more than its plain relative; 0 when it does not compare prompts."""
+        return self.spec.window_for(self.params)
 
     def __call__(self, scores: Scores, context: StepContext | None = None) -> LossOutput:
         """Losses `[B]` of these scores.
@@ -38,22 +57,56 @@ class Loss:
         Raises: `ConfigError` when the scores lack what the loss reads.
         """
         check_scores(self, scores)
-        if self.spec.coupled:
-            return self.spec.function(scores, self.params, context)
-        return self.spec.function(scores, self.params)
+        given = (context,) if self.spec.coupled else ()
+        out = self.spec.function(scores, self.params, *given)
+        for modifier in self.modifiers:
+            weight = modifier.spec.function(scores, modifier.params)  # [B], constant
+            metrics = {**out.metrics, f"{modifier.spec.name}/weight": weight}
+            out = replace(out, losses=weight * out.losses, metrics=metrics)
+        return out
 
     def describe(self) -> dict[str, Any]:
         """Name and parameters as plain data, for run records and checkpoints."""
-        return {"name": self.name, **self.params.model_dump()}
+        modify = [modifier.describe() for modifier in self.modifiers]
+        return {"name": self.name, **self.params.written(), **({"modify": modify} if modify else {})}
 
 
-def get_loss(name: str, /, **options: Any) -> Loss:
+def get_loss(name: str, /, *, modify: Sequence[str | Mapping[str, Any]] = (), **options: Any) -> Loss:
     """The loss `name` with these hyperparameters, the rest at their defaults.
+
+    `modify` names weightings that multiply each prompt's loss, `["wpo"]` or `[{"name": "wpo", "clamp": False}]`.
 
     Raises: `ConfigError` for an unknown name, an unknown option or a value out of range, with what was meant.
     """
     spec = loss_spec(name)
-    return Loss(spec, spec.params.build(options, where=f"loss '{spec.name}'"))
+    params = spec.params.build(options, where=f"loss '{spec.name}'")
+    return Loss(spec, params, _modifiers(modify, spec))
+
+
+def _modifiers(modify: Any, spec: LossSpec) -> tuple[Modifier, ...]:
+    if not isinstance(modify, list | tuple):
+        raise ConfigError(Problem(f"modify must be a list of names; got {shown(modify)}.", ("modify",)))
+    found = tuple(_modifier(item, number) for number, item in enumerate(modify))
+    names = [modifier.spec.name for modifier in found]
+    if len(set(names)) < len(names):
+        raise ConfigError(Problem(f"modify names a weighting twice: {', '.join(names)}.", ("modify",)))
+    if found and (spec.responses != "pair" or not spec.reweightable):
+        why = "its prompts are not weighed one by one" if spec.responses == "pair" else "it does not compare a pair"
+        raise ConfigError(Problem(f"modify: '{names[0]}' does not go with loss '{spec.name}': {why}.", ("modify",)))
+    return found
+
+
+def _modifier(item: Any, number: int) -> Modifier:
+    options = {"name": item} if isinstance(item, str) else item
+    if not isinstance(options, Mapping) or not isinstance(options.get("name"), str):
+        text = f"modify: a weighting is a name, or a mapping with a name; got {shown(item)}."
+        raise ConfigError(Problem(text, ("modify", number)))
+    try:
+        spec = modifier_spec(options["name"])
+        rest = {key: value for key, value in options.items() if key != "name"}
+        return Modifier(spec, spec.params.build(rest, where=f"modifier '{spec.name}'"))
+    except ConfigError as error:
+        raise ConfigError(*(problem.under("modify", number) for problem in error.problems)) from None
 
 
 def check_scores(loss: Loss, scores: Scores) -> None:
@@ -122,6 +175,16 @@ class Objective:
         return frozenset().union(*(loss.needs for loss in self.losses))
 
     @property
+    def coupled(self) -> bool:
+        """Whether any loss takes a context."""
+        return any(loss.spec.coupled for loss in self.losses)
+
+    @property
+    def window(self) -> int:
+        """The widest window that a loss asks for; 0 when none compares prompts."""
+        return max(loss.window for loss in self.losses)
+
+    @property
     def responses(self) -> Responses:
         """What the data must have: a pair if any loss compares, one response only if all read one."""
         kinds = {loss.responses for loss in self.losses}
@@ -136,22 +199,50 @@ class Objective:
         return [{**loss.describe(), "weight": weight} for loss, weight in zip(self.losses, self.weights, strict=True)]
 
     def __call__(self, scores: Scores, context: StepContext | None = None) -> LossOutput:
-        """The weighted sum of the losses, `[B]`, and each part on its own."""
-        if len(self.losses) == 1 and self.weights[0] == 1.0:
-            return self.losses[0](scores, context)
-        outputs = [loss(scores, context) for loss in self.losses]
-        total = outputs[0].losses * self.weights[0]
-        metrics: dict[str, Any] = {}
+        """The weighted sum of the losses, `[B]`, and each part on its own.
+
+        `context.state`, and the state that comes back, map the names of those losses that keep one to theirs.
+        """
+        outputs = [loss(scores, _context_of(loss, context)) for loss in self.losses]
+        first = outputs[0]
+        states = {loss.name: o.state for loss, o in zip(self.losses, outputs, strict=True) if o.state is not None}
+        if len(outputs) == 1 and self.weights[0] == 1.0:
+            return replace(first, state=states or None)
+        total = first.losses * self.weights[0]
         for output, weight in zip(outputs[1:], self.weights[1:], strict=True):
             total = total + weight * output.losses
-        for output in outputs:
-            metrics.update(output.metrics)
-        parts = {loss.name: out.losses.detach() for loss, out in zip(self.losses, outputs, strict=True)}
-        rewards = next(
-            (o.rewards for loss, o in zip(self.losses, outputs, strict=True) if loss.responses != "single"),
-            outputs[0].rewards,
+        pairs = [o for loss, o in zip(self.losses, outputs, strict=True) if loss.responses != "single"]
+        return LossOutput(
+            losses=total,
+            rewards=(pairs or outputs)[0].rewards,
+            metrics={name: value for output in outputs for name, value in output.metrics.items()},
+            parts={loss.name: out.losses.detach() for loss, out in zip(self.losses, outputs, strict=True)},
+            state=states or None,
         )
-        states: Mapping[str, Any] = {
-            loss.name: o.state for loss, o in zip(self.losses, outputs, strict=True) if o.state is not None
+
+    def dump_state(self, state: Mapping[str, Any] | None) -> dict[str, Any]:
+        """A state as plain data, every digit kept."""
+        return {
+            name: {f.name: _plain(getattr(own, f.name)) for f in fields(own)} for name, own in (state or {}).items()
         }
-        return LossOutput(losses=total, rewards=rewards, metrics=metrics, parts=parts, state=states or None)
+
+    def load_state(self, plain: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The state that `dump_state` wrote."""
+        kinds = {loss.name: loss.spec.state for loss in self.losses if loss.spec.state is not None}
+        return {name: kinds[name](**{key: _tensor(v) for key, v in own.items()}) for name, own in plain.items()}
+
+
+def _context_of(loss: Loss, context: StepContext | None) -> StepContext | None:
+    if context is None or context.state is None:
+        return context
+    return replace(context, state=context.state.get(loss.name))
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return {"value": value.tolist(), "dtype": str(value.dtype).removeprefix("torch.")}
+
+
+def _tensor(value: Any) -> Any:
+    return torch.tensor(value["value"], dtype=getattr(torch, value["dtype"])) if isinstance(value, Mapping) else value

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from prefopt.errors import ConfigError, did_you_mean
 from prefopt.params import LossParams
 from prefopt.scores import LossOutput, Need, Scores
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Responses = Literal["single", "pair", "many"]
 Needs = frozenset[Need]
@@ -49,6 +52,7 @@ class LossSpec:
     responses: Responses = "pair"
     aggregate: Literal["sum", "mean"] = "sum"
     coupled: bool = False
+    window: int | Callable[[Any], int] = 0
     state: type | None = None
     reweightable: bool = True
     aliases: tuple[str, ...] = ()
@@ -60,6 +64,26 @@ class LossSpec:
         needs = self.needs(params) if callable(self.needs) else self.needs
         return frozenset(needs)
 
+    def window_for(self, params: LossParams) -> int:
+        """Prompts that the loss must see together with these parameters, 0 when it does not compare prompts."""
+        return self.window(params) if callable(self.window) else self.window
+
+    @property
+    def summary(self) -> str:
+        """First line of the docstring."""
+        return (self.function.__doc__ or "").strip().split("\n")[0]
+
+
+@dataclass(frozen=True)
+class ModifierSpec:
+    """One registered weighting: a function from scores to a constant weight per prompt, for any pair loss."""
+
+    name: str
+    function: Callable[[Scores, Any], Tensor]
+    params: type[LossParams]
+    needs: Needs
+    source: str
+
     @property
     def summary(self) -> str:
         """First line of the docstring."""
@@ -67,6 +91,7 @@ class LossSpec:
 
 
 _specs: dict[str, LossSpec] = {}
+_modifiers: dict[str, ModifierSpec] = {}
 _aliases: dict[str, str] = {}
 _broken_plugins: dict[str, str] = {}
 _importing: list[str] = ["prefopt"]
@@ -81,6 +106,7 @@ def register_loss(
     responses: Responses = "pair",
     aggregate: Literal["sum", "mean"] = "sum",
     coupled: bool = False,
+    window: int | Callable[[Any], int] = 0,
     state: type | None = None,
     reweightable: bool = True,
     aliases: Iterable[str] = (),
@@ -90,8 +116,10 @@ def register_loss(
 
     `needs` is a set, or a function of the parameters. `responses` says whether it reads one response per prompt, a
     pair, or any number. `aggregate` says whether token log-probabilities are summed or averaged per response, which is
-    what decides whether two values of `beta` compare. `coupled` losses take a third argument, `context`; one that keeps
-    a state names its class, a frozen dataclass of scalars that starts as `state()`. `reweightable` is False where the
+    what decides whether two values of `beta` compare. `coupled` losses take a third argument, `context`. `window`, a
+    number or a function of the parameters, says how many prompts a coupled loss must see together to be more than its
+    plain relative: 0 when it does not compare prompts, 1 when it does and means something with one. A loss that keeps a
+    state names its class, a frozen dataclass of scalars that starts as `state()`. `reweightable` is False where the
     entries of `losses` are not each prompt's own, so that weights cannot be put on them. `excused` maps a property of
     `prefopt.testing.check_loss` that does not apply to the reason why.
 
@@ -108,6 +136,7 @@ def register_loss(
             responses=responses,
             aggregate=aggregate,
             coupled=coupled,
+            window=window,
             state=state,
             reweightable=reweightable,
             aliases=tuple(aliases),
@@ -123,6 +152,41 @@ def register_loss(
         return function
 
     return register
+
+
+def register_modifier(
+    name: str, *, params: type[LossParams], needs: Iterable[Need] = (), source: str
+) -> Callable[[Callable[[Scores, Any], Tensor]], Callable[[Scores, Any], Tensor]]:
+    """Register the decorated function, scores and params -> detached weights `[B]`, for `modify: [name]`.
+
+    Raises: `ConfigError` when the name is taken.
+    """
+
+    def register(function: Callable[[Scores, Any], Tensor]) -> Callable[[Scores, Any], Tensor]:
+        if name in _modifiers:
+            raise ConfigError(f"modifier name '{name}' is taken.")
+        _modifiers[name] = ModifierSpec(name, function, params, frozenset(needs), source)
+        return function
+
+    return register
+
+
+def modifier_names() -> list[str]:
+    """Names of every registered modifier, sorted."""
+    _discover_own()
+    _discover_plugins()
+    return sorted(_modifiers)
+
+
+def modifier_spec(name: str) -> ModifierSpec:
+    """The registered modifier of that name.
+
+    Raises: `ConfigError` with a suggestion for an unknown name.
+    """
+    known = modifier_names()
+    if name not in _modifiers:
+        raise ConfigError(f"unknown modifier '{name}'.{did_you_mean(name, known)} Modifiers: {', '.join(known)}.")
+    return _modifiers[name]
 
 
 @cache

@@ -41,8 +41,9 @@ from prefopt.train.plan import effective_plan
 from prefopt.train.preflight import check_first_rows, check_vocabulary
 from prefopt.train.progress import ProgressLines
 from prefopt.train.references import choose_reference
+from prefopt.train.refusals import check_window, refuse_data_parallel, refuse_sharded_weights
 from prefopt.train.state import CheckpointState, check_probe, check_resume, newest_checkpoint
-from prefopt.train.trainer import PreferenceTrainer, default_scorer, refuse_data_parallel, refuse_sharded_weights
+from prefopt.train.trainer import PreferenceTrainer, default_scorer
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +142,7 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     if dry_run:
         args.output_dir = tempfile.mkdtemp()  # Trainer makes the folder it is given
     objective = recipe.objective()
+    check_window(objective, args, recipe.scoring.coupling)
     set_seed(args.seed)
     tokenizer = load_tokenizer(
         recipe.model.name_or_path, revision=recipe.model.revision, trust_remote_code=recipe.model.trust_remote_code
@@ -157,7 +159,7 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
         "objective": objective.describe(),
         "reference": {name: place[name] for name in ("kind", "fingerprint") if name in place},  # not where it lay
         "data": prepared["train"].audit.fingerprint,
-        "schedule": schedule(args),
+        "schedule": schedule(args) | window(objective, args, recipe.scoring.coupling),
     }
     state = CheckpointState(identity)
     generation = recipe.evaluation.generate
@@ -171,6 +173,7 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
         reference=reference,
         scorer=scorer,
         nonfinite=recipe.safety.nonfinite,
+        coupling=recipe.scoring.coupling,
         run=None if dry_run else run,
         row_evaluation=None if generation is None else AnswerEvaluation(**generation.model_dump()),
         callbacks=[ProgressLines(), state],
@@ -208,6 +211,14 @@ def schedule(args: TrainingArguments) -> dict[str, Any]:
     steps or epochs, or another split of the same batch over ranks and accumulation, do not."""
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     return {**{name: str(getattr(args, name)) for name in _SCHEDULE}, "rows_per_step": batch}
+
+
+def window(objective: Objective, args: TrainingArguments, coupling: str) -> dict[str, Any]:
+    """How the steps of an objective that compares prompts are cut, which for no other decides a trajectory."""
+    if not objective.window:
+        return {}
+    micro = args.per_device_train_batch_size * args.world_size
+    return {"coupling": coupling, "window": micro * (args.gradient_accumulation_steps if coupling == "step" else 1)}
 
 
 def training_arguments(recipe: Recipe) -> TrainingArguments:
@@ -294,6 +305,7 @@ def _checkpoint(parts: Parts, named: Path | str | None) -> tuple[Path | None, in
             parts.plan["steps"],
         )
     parts.trainer.restore(saved["pending"])
+    parts.trainer.loss_state = parts.objective.load_state(saved["loss_state"]) or None
     parts.trainer.add_callback(_ProbeOnce(parts.trainer, saved))
     return found, int(saved["step"])
 

@@ -44,6 +44,7 @@ class CheckpointState(TrainerCallback):
             "of": state.max_steps,
             "probe": probe,
             "pending": pending,
+            "loss_state": self.trainer.objective.dump_state(self.trainer.loss_state),
         }
         write_json(folder / CHECKPOINT_STATE, content)
 

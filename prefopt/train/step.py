@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from prefopt.context import StepContext
 from prefopt.errors import NonFiniteError
 from prefopt.losses import Loss, Objective
 from prefopt.scores import LossOutput, Need, Scores
+from prefopt.scoring.mismatched import mismatched
 from prefopt.scoring.policy import STATISTICS, Batch, Scorer
 from prefopt.scoring.reference import Reference
 
@@ -29,6 +31,44 @@ class Step:
     scores: Scores
 
 
+def score_batch(
+    model: nn.Module, batch: Batch, needs: Collection[Need], *, scorer: Scorer, reference: Reference
+) -> Scores:
+    """What a loss with these needs is given of one batch, policy values with their gradient.
+
+    Raises: `NonFiniteError` with the rows, when a log-probability is not a number.
+    """
+    wanted = STATISTICS.intersection(needs)
+    # the reference comes before the policy's graph exists, so that both do not stand in memory at once
+    known = reference(batch, distributions=Need.KL in wanted)
+    columns = {field: batch[name] for name, field in _COLUMNS.items() if name in batch}
+    if Need.MISMATCHED in needs:
+        columns["mismatched"] = mismatched_logratios(model, batch, scorer=scorer, reference=reference)
+    policy = scorer(model, batch, wanted=wanted, reference=None if known is None else known.distributions)
+    return policy.against(known, mask=batch["mask"], ids=batch["ids"], **columns)
+
+
+@torch.no_grad()
+def mismatched_logratios(model: nn.Module, batch: Batch, *, scorer: Scorer, reference: Reference) -> Tensor:
+    """log(policy / reference) of another prompt's response behind each prompt, `[B]` in nats; NaN where none is."""
+    other, found = mismatched(batch)
+    known = reference(other)
+    assert known is not None  # whoever needs mismatched pairs needs a reference
+    gap = (scorer(model, other).logps - known.logps).masked_fill(~other["mask"], 0).sum((1, 2))
+    return gap.masked_fill(~found, torch.nan)
+
+
+def nothing(batch: Batch, needs: Collection[Need]) -> Scores:
+    """The scores of a batch of no rows, with which a rank takes part where the others have some."""
+    mask = batch["mask"]
+    values = mask.new_zeros(mask.shape, dtype=torch.float32)
+    per_token: dict[str, Any] = {need.value: values for need in (Need.REFERENCE, *STATISTICS) if need in needs}
+    columns: dict[str, Any] = {field: batch[name] for name, field in _COLUMNS.items() if name in batch}
+    if Need.MISMATCHED in needs:
+        columns["mismatched"] = values.new_zeros(0)
+    return Scores(policy=values.clone().requires_grad_(), mask=mask, ids=batch["ids"], **per_token, **columns)
+
+
 def preference_step(
     model: nn.Module,
     batch: Batch,
@@ -42,18 +82,21 @@ def preference_step(
 
     Raises: `NonFiniteError` with the rows, when a log-probability or a loss is not a number.
     """
-    wanted = objective.needs & STATISTICS
-    # the reference comes before the policy's graph exists, so that both do not stand in memory at once
-    known = reference(batch, distributions=Need.KL in wanted)
-    policy = scorer(model, batch, wanted=wanted, reference=None if known is None else known.distributions)
-    columns = {field: batch[name] for name, field in _COLUMNS.items() if name in batch}
-    scores = policy.against(known, mask=batch["mask"], ids=batch["ids"], **columns)
+    scores = score_batch(model, batch, objective.needs, scorer=scorer, reference=reference)
+    return Step(evaluated(objective, scores, context), scores)
+
+
+def evaluated(objective: Objective | Loss, scores: Scores, context: StepContext | None = None) -> LossOutput:
+    """The objective's output.
+
+    Raises: `NonFiniteError` with the rows, when a loss is not a number.
+    """
     out = objective(scores, context)
     broken = ~torch.isfinite(out.losses.detach())
     if broken.any():
         rows = broken.nonzero().flatten().tolist()
         raise NonFiniteError(f"the loss is not finite ({out.losses.dtype}).", rows=rows)
-    return Step(out, scores)
+    return out
 
 
 def without_rows(batch: Batch, rows: tuple[int, ...]) -> dict[str, Tensor]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -18,22 +17,33 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainingArguments
-from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import EvalLoopOutput
 
+from prefopt.context import Draw, Gather, StepContext
 from prefopt.data.collate import Collator
 from prefopt.data.sampler import BatchSampler, PickedRows, PreferenceLoader, Rows
 from prefopt.errors import ConfigError, NonFiniteError, RunError
 from prefopt.losses import Loss, Objective, get_loss
 from prefopt.runs import RunDirectory
-from prefopt.scores import Need
+from prefopt.scores import Need, Scores
 from prefopt.scoring.heads import causal_model
 from prefopt.scoring.policy import Backend, Scorer
 from prefopt.scoring.reference import AdapterOffReference, ModelReference, NoReference, Reference, freeze
 from prefopt.train.guards import Guards
 from prefopt.train.metrics import MetricSums, means, pair_metrics, row_metrics, wide
 from prefopt.train.model import trainable
-from prefopt.train.step import Step, describe_rows, preference_step, without_rows
+from prefopt.train.ranks import RankGather
+from prefopt.train.refusals import (
+    Coupling,
+    check_window,
+    refuse_data_parallel,
+    refuse_dropout,
+    refuse_sharded_weights,
+    refuse_unsupported,
+    warn_of_dropout,
+)
+from prefopt.train.step import Step, describe_rows, evaluated, nothing, score_batch, without_rows
+from prefopt.train.window import DERIVATIVES, PREPARED, linearized, surrogate
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +58,12 @@ class PreferenceTrainer(Trainer):
     `objective` is a loss from `get_loss` or an `Objective`. `train_dataset` and `eval_dataset` (one, or several by
     name) hold rows as `prefopt.data.prepare_rows` makes them. `reference` defaults to the model as it is now: its
     adapter switched off if it has one, a frozen copy if not, and none when no loss needs one. `nonfinite` says what a
-    NaN does: `stop` ends the run before the optimizer moves, `skip` leaves the row out and counts it. `run` receives
-    `metrics.jsonl`.
+    NaN does: `stop` ends the run before the optimizer moves, `skip` leaves the row out and counts it. `coupling` is the
+    window that a batch-coupled loss sees: the prompts of one micro-batch on all ranks, or of the whole optimizer step,
+    which is exact however the step is cut and costs one forward pass without gradient. `run` receives `metrics.jsonl`.
 
-    Raises: `ConfigError` for several visible devices in one process, or a model with nothing to train.
+    Raises: `ConfigError` for several visible devices in one process, a model with nothing to train, or a window so
+    narrow that a batch-coupled loss would silently be its plain relative.
     """
 
     def __init__(
@@ -66,6 +78,7 @@ class PreferenceTrainer(Trainer):
         reference: Reference | None = None,
         scorer: Scorer | None = None,
         nonfinite: Literal["stop", "skip"] = "stop",
+        coupling: Coupling = "micro",
         run: RunDirectory | None = None,
         row_evaluation: RowEvaluation | None = None,
         callbacks: Sequence[TrainerCallback] = (),
@@ -78,12 +91,16 @@ class PreferenceTrainer(Trainer):
         args.logging_nan_inf_filter = False  # it would show a repaired number
         loss = get_loss(objective) if isinstance(objective, str) else objective
         self.objective = Objective.of(loss) if isinstance(loss, Loss) else loss
-        refuse_coupled(self.objective)
+        check_window(self.objective, args, coupling)
+        if coupling == "step" and self.objective.window:
+            refuse_dropout(model)
         self.scorer = scorer or default_scorer(args)
         if reference is None:  # before anything moves
             reference = initial_reference(model, self.objective.needs, self.scorer)
         self.reference = reference
         self.nonfinite, self.run, self.row_evaluation = nonfinite, run, row_evaluation
+        self.coupling: Coupling = coupling
+        self.loss_state: dict[str, Any] | None = None
         self.sums: dict[str, MetricSums] = {"train": MetricSums(), "eval": MetricSums()}
         self.tokens_seen = 0
         self.skipped: list[str] = []
@@ -166,7 +183,10 @@ class PreferenceTrainer(Trainer):
         """The micro-batches of one optimizer step, and how many rows they hold on all ranks."""
         batches = list(itertools.islice(epoch_iterator, num_batches))
         rows = sum(float(batch["weight"].sum()) for batch in batches)
-        return batches, self.sum_over_ranks(wide(torch.tensor(rows, device=device)))
+        total = self.sum_over_ranks(wide(torch.tensor(rows, device=device)))
+        if batches and self.coupling == "step" and self.objective.window:
+            batches = self._window(batches)
+        return batches, total
 
     def sum_over_ranks(self, value: Tensor) -> Tensor:
         """The sum of a tensor over all ranks."""
@@ -184,36 +204,121 @@ class PreferenceTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """This rank's share of the mean loss over the rows of the optimizer step, or of this batch in evaluation."""
-        before = len(self.skipped)
+        rows = None if num_items_in_batch is None else num_items_in_batch / self.args.world_size
+        if PREPARED in inputs:
+            assert rows is not None  # only training prepares batches
+            return self._replayed(model, inputs) / rows
         step, inputs = self.scored(model, inputs)
-        training = model.training
-        sums = self.sums["train" if training else "eval"]
-        if self.nonfinite == "skip":
-            sums.add_total(_SKIPPED, torch.tensor(len(self.skipped) - before), torch.ones(()))
-        if step is None:  # the backward pass must still run: other ranks wait for this one's gradients
-            return sum(
-                (p.sum() * 0 for p in model.parameters() if p.requires_grad), torch.zeros((), device=self.args.device)
-            )
+        if step is None:
+            return nothing_lost(model, self.args.device)
         weight = inputs["weight"]
+        self._add_metrics("train" if model.training else "eval", step, inputs)
+        loss = (step.out.losses * weight).sum() / (weight.sum() if rows is None else rows)
+        loss = loss.to(torch.float32) if loss.dtype == torch.float64 else loss
+        return (loss, step) if return_outputs else loss
+
+    def _add_metrics(self, which: Literal["train", "eval"], step: Step, inputs: dict[str, Tensor]) -> None:
+        weight, sums = inputs["weight"], self.sums[which]
         sums.add({"loss": step.out.losses, **row_metrics(step.out, step.scores)}, weight)
         sums.add(pair_metrics(step.out, step.scores), weight * step.scores.present[:, 1:].any(-1))
         sums.add_total(_TOKENS, (inputs["attention_mask"].sum((1, 2)) * weight).sum(), torch.ones_like(weight[0]))
-        rows = weight.sum() if num_items_in_batch is None else num_items_in_batch / self.args.world_size
-        loss = (step.out.losses * weight).sum() / rows
-        loss = loss.to(torch.float32) if loss.dtype == torch.float64 else loss
-        return (loss, step) if return_outputs else loss
 
     def scored(self, model: nn.Module, inputs: dict[str, Tensor]) -> tuple[Step | None, dict[str, Tensor]]:
         """Score a batch. A row that is not finite stops the run, or is left out; None when no row is left.
 
         Raises: `RunError` that names the rows.
         """
+        scores, inputs = self._scores(model, inputs)
+        if self.objective.coupled:
+            return self._coupled(scores, inputs, training=model.training), inputs
+        if scores is None:
+            return None, inputs
         try:
-            return preference_step(model, inputs, self.objective, scorer=self.scorer, reference=self.reference), inputs
+            return Step(evaluated(self.objective, scores), scores), inputs
         except NonFiniteError as error:
-            self._stop_or_leave_out(model, inputs, error)
-            rest = without_rows(inputs, error.rows)
-        return self.scored(model, rest) if len(rest["ids"]) else (None, rest)
+            inputs = self._left_out(model, inputs, error)
+        return self.scored(model, inputs) if len(inputs["ids"]) else (None, inputs)
+
+    def _scores(self, model: nn.Module, inputs: dict[str, Tensor]) -> tuple[Scores | None, dict[str, Tensor]]:
+        """Scores of those rows of a batch that have finite ones, and these rows; None when there is none."""
+        needs, scorer, reference = self.objective.needs, self.scorer, self.reference
+        while len(inputs["ids"]):
+            try:
+                return score_batch(model, inputs, needs, scorer=scorer, reference=reference), inputs
+            except NonFiniteError as error:
+                inputs = self._left_out(model, inputs, error)
+        return None, inputs
+
+    def _coupled(self, scores: Scores | None, inputs: dict[str, Tensor], *, training: bool) -> Step | None:
+        """The loss of a batch that is compared with those of other ranks; None when this rank has no row.
+
+        Raises: `RunError` when a loss is not finite: it may be another row's doing, so none can be left out.
+        """
+        context = self.context(inputs["weight"], training=training)
+        if training and context.gather.total == 0:  # type: ignore[attr-defined]  # RankGather
+            return None
+        taken = nothing(inputs, self.objective.needs) if scores is None else scores
+        try:
+            out = evaluated(self.objective, taken, context)
+        except NonFiniteError as error:
+            names = describe_rows(inputs, error.rows, self.row_name)
+            raise RunError(f"step {self.state.global_step + 1}: {error} Rows: {names}.") from None
+        if training and out.state is not None:
+            self.loss_state = {**(self.loss_state or {}), **out.state}
+        return None if scores is None else Step(out, scores)
+
+    def context(self, weight: Tensor, *, training: bool) -> StepContext:
+        """What a batch-coupled loss is told about a batch with these weights `[b]`. Collective in training."""
+        return StepContext(
+            gather=RankGather(weight) if training else Gather(),
+            draw=Draw(seed=self.args.seed, step=self.state.global_step),
+            state=self.loss_state,
+            step=self.state.global_step,
+            total_steps=max(self.state.max_steps, 1),
+            training=training,
+        )
+
+    @torch.no_grad()
+    def _window(self, batches: list[Any]) -> list[Any]:
+        """The micro-batches of one step, each with the derivatives of the loss that saw all of them."""
+        model = self.model_wrapped.train()
+        found = []
+        with self.compute_loss_context_manager():
+            for batch in batches:
+                found.append(self._scores(model, self._prepare_inputs(batch)))
+        parts = [
+            (nothing(inputs, self.objective.needs) if scores is None else scores, inputs) for scores, inputs in found
+        ]
+        weights = [inputs["weight"] for _, inputs in parts]
+        context = self.context(torch.cat(weights), training=True)
+        if context.gather.total == 0:  # type: ignore[attr-defined]  # RankGather
+            return [{PREPARED: torch.ones(())} for _ in parts]
+        out, whole, slopes = linearized([scores for scores, _ in parts], weights, self.objective, context)
+        if not torch.isfinite(out.losses).all():
+            raise RunError(f"training, step {self.state.global_step + 1}: the loss of the step is not finite.")
+        if out.state is not None:
+            self.loss_state = {**(self.loss_state or {}), **out.state}
+        if len(whole.mask):
+            tokens = torch.cat([inputs["attention_mask"].sum((1, 2)) for _, inputs in parts])
+            together = {"weight": torch.cat(weights), "attention_mask": tokens.view(-1, 1, 1)}
+            self._add_metrics("train", Step(out, whole), together)
+        return [{**inputs, **slope, PREPARED: torch.ones(())} for (_, inputs), slope in zip(parts, slopes, strict=True)]
+
+    def _replayed(self, model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+        """A number with the gradient of this micro-batch's rows in the loss of the whole step."""
+        if not len(inputs.get("ids", ())):
+            return nothing_lost(model, self.args.device)
+        wanted = {Need.KL} if DERIVATIVES["kl"] in inputs else set()
+        known = self.reference(inputs, distributions=True) if wanted else None
+        stats = self.scorer(model, inputs, wanted=wanted, reference=None if known is None else known.distributions)
+        return surrogate(stats, inputs)
+
+    def _left_out(self, model: nn.Module, inputs: dict[str, Tensor], error: NonFiniteError) -> dict[str, Tensor]:
+        """The batch without the rows of the error, which are counted, or the end of the run."""
+        self._stop_or_leave_out(model, inputs, error)
+        sums = self.sums["train" if model.training else "eval"]
+        sums.add_total(_SKIPPED, torch.tensor(len(error.rows)), torch.ones(()))
+        return without_rows(inputs, error.rows)
 
     def _stop_or_leave_out(self, model: nn.Module, inputs: dict[str, Tensor], error: NonFiniteError) -> None:
         names = describe_rows(inputs, error.rows, self.row_name)
@@ -308,53 +413,9 @@ class PreferenceTrainer(Trainer):
         return means(sums) | ({"skipped_rows": skipped} if skipped else {}), int(tokens)
 
 
-def refuse_data_parallel(args: TrainingArguments) -> None:
-    """Raises: `ConfigError` when one process sees several devices, which Trainer would answer with DataParallel."""
-    if args.n_gpu > 1:
-        raise ConfigError(
-            f"{args.n_gpu} devices are visible to one process. Start one process per device, "
-            f"`accelerate launch --num_processes {args.n_gpu} -m prefopt train RECIPE`, or show it one with "
-            "CUDA_VISIBLE_DEVICES=0."
-        )
-
-
-def refuse_sharded_weights(args: TrainingArguments) -> None:
-    """Raises: `ConfigError` for FSDP and ZeRO 3, where scoring would read weights that lie on other devices."""
-    fsdp = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
-    if fsdp or is_deepspeed_zero3_enabled():
-        raise ConfigError(
-            f"training on sharded weights ({'FSDP' if fsdp else 'DeepSpeed ZeRO 3'}) is not available yet. "
-            "recipes/accelerate/ddp.yaml and zero2.yaml keep the whole model on each device."
-        )
-
-
-def refuse_unsupported(args: TrainingArguments) -> None:
-    """Raises: `ConfigError` for arguments that this trainer would accept and ignore."""
-    if args.train_sampling_strategy not in ("random", "sequential"):
-        raise ConfigError(
-            f"train_sampling_strategy must be random or sequential; got '{args.train_sampling_strategy}'."
-        )
-    if args.label_smoothing_factor:
-        raise ConfigError("label_smoothing_factor has no effect here; the loss `dpo` has label_smoothing of its own.")
-    if args.neftune_noise_alpha:
-        raise ConfigError("neftune_noise_alpha is not supported: policy and reference would read different embeddings.")
-
-
-def warn_of_dropout(model: nn.Module) -> None:
-    """Say that a dropout is active outside of adapters: policy and reference then differ from the first step."""
-    active = [name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p > 0]
-    own = [name for name in active if "lora_" not in name]
-    if own:
-        logger.warning("dropout is active in %s: policy and reference will differ before the first step.", own[0])
-
-
-def refuse_coupled(objective: Objective) -> None:
-    """Raises: `ConfigError` for a loss that looks at the whole batch, which this trainer does not show it yet."""
-    coupled = [loss.name for loss in objective.losses if loss.spec.coupled]
-    if coupled:
-        raise ConfigError(
-            f"loss '{coupled[0]}' looks at the whole batch; training with such a loss is not available yet."
-        )
+def nothing_lost(model: nn.Module, device: torch.device) -> Tensor:
+    """Zero, with a gradient of zero: the backward pass must still run, because other ranks wait for it."""
+    return sum((p.sum() * 0 for p in model.parameters() if p.requires_grad), torch.zeros((), device=device))
 
 
 def default_scorer(args: TrainingArguments, backend: Backend = "auto") -> Scorer:

@@ -31,7 +31,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @register_loss(
         "odd", params=OddParams, needs=lambda p: {Need.STEPS} if p.maybe else set(), source="nowhere", responses="many",
-        coupled=True, aliases=["strange"],
+        coupled=True, window=1, aliases=["strange"],
     )  # fmt: skip
     def odd(scores: Any, params: Any, context: Any = None) -> Any:
         """Do something odd.

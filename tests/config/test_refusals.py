@@ -68,8 +68,12 @@ def test_everything_that_is_wrong_is_told_at_once_in_order(refused: Refused) -> 
         ("name: dpo", "name: dpo\n  beta: .nan", "7: loss 'dpo': beta must be a finite number; got nan."),
         ("name: dpo", "name: dpo\n  beta: null", "7: loss 'dpo': beta must be a number; got null."),
         ("name: dpo", "name: dpo\n  weight: 0", "7: weight must be a number greater than 0; got 0."),
-        ("name: dpo", "name: dpo\n  modify: [wpo]", "7: loss.modify: composing a loss with a weighting is not available yet. "
-         "Leave it out."),
+        ("name: dpo", "name: dpo\n  modify: [wpoo]", "7: unknown modifier 'wpoo'. Did you mean 'wpo'? Modifiers: wpo."),
+        ("name: dpo", "name: dpo\n  modify: wpo", "7: modify must be a list of names; got 'wpo'."),
+        ("name: dpo", "name: dpo\n  modify: [wpo, wpo]", "7: modify names a weighting twice: wpo, wpo."),
+        ("name: dpo", "name: dpo\n  modify: [{name: wpo, cap: 1}]",
+         "7: modifier 'wpo': unknown option 'cap'. Did you mean 'clamp'? Options: clamp."),
+        ("name: dpo", "name: nll\n  modify: [wpo]", "7: modify: 'wpo' does not go with loss 'nll': it does not compare a pair."),
         ("name: dpo", "name: 5", "6: loss.name must be text; got 5."),
         ("name: dpo", "beta: 0.1", "5: loss.name is required and not given; `prefopt losses` lists the names."),
         ("name: dpo", "name: hinge", f"6: TRL's 'hinge' is not available yet. Losses: {', '.join(loss_names())}."),
@@ -138,8 +142,8 @@ def test_everything_that_is_wrong_is_told_at_once_in_order(refused: Refused) -> 
          "yet. This version has auto and chunked and plain."),
         ("output_dir: run", "output_dir: run\nscoring: {tokens_per_batch: 99}", "9: scoring.tokens_per_batch: cutting batches "
          "by tokens is not available yet. Leave it out."),
-        ("output_dir: run", "output_dir: run\nscoring: {coupling: step}", "9: scoring.coupling: a window of the whole optimizer "
-         "step is not available yet. This version has micro."),
+        ("output_dir: run", "output_dir: run\nscoring: {coupling: step}", "9: scoring.coupling: step has no effect: loss 'dpo' "
+         "treats every prompt alone. Leave it out."),
         ("output_dir: run", "output_dir: run\nsafety: {alarms: [x]}", "9: safety.alarms: a list of alarms is not available yet. "
          "Leave it out."),
         ("name_or_path: some/model", "name_or_path: some/model\n  quantization: 4bit", "3: model.quantization: training over "

@@ -468,10 +468,11 @@ def test_a_loss_over_the_batch_warns_when_the_batch_is_one_prompt(monkeypatch: p
     from prefopt.losses import _registry
 
     spec = loss_spec("dpo")
-    monkeypatch.setitem(_registry._specs, "dpo", dataclasses.replace(spec, coupled=True))
+    monkeypatch.setitem(_registry._specs, "dpo", dataclasses.replace(spec, window=2))
     (warning,) = load(GOOD + "  per_device_train_batch_size: 1\n").warnings
     assert warning == (
-        "recipe.yaml:9: loss 'dpo' looks at the whole batch; with one prompt per device and one device it treats each prompt alone."
+        "recipe.yaml:9: loss 'dpo' compares prompts with one another; with one prompt per device and one device it has none "
+        "to compare, and training refuses to start."
     )
 
 
@@ -481,7 +482,7 @@ def test_a_loss_over_the_batch_warns_when_the_batch_is_one_prompt(monkeypatch: p
 def test_every_need_that_comes_from_data_names_its_columns() -> None:
     from prefopt.config.data_rules import NEEDED_COLUMNS
 
-    computed = {Need.REFERENCE, Need.TOKENS, Need.LENGTHS, Need.KL, Need.SUM_SQUARES, Need.WEIGHTS}
+    computed = {Need.REFERENCE, Need.TOKENS, Need.LENGTHS, Need.KL, Need.SUM_SQUARES, Need.WEIGHTS, Need.MISMATCHED}
     assert set(NEEDED_COLUMNS) == set(Need) - computed
 
 

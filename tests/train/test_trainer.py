@@ -322,21 +322,6 @@ def test_a_loss_that_stays_at_log_2_is_said(tmp_path: Path, caplog: pytest.LogCa
     assert caplog.text.count("the loss is still log 2 to four digits") == 1
 
 
-def test_a_coupled_loss_is_refused_rather_than_run_as_its_plain_relative(tmp_path: Path) -> None:
-    loss = get_loss("dpo")
-    object.__setattr__(
-        loss, "spec", copy.replace(loss.spec, coupled=True) if hasattr(copy, "replace") else _coupled(loss.spec)
-    )
-    with pytest.raises(ConfigError, match="looks at the whole batch"):
-        PreferenceTrainer(tiny_model(), arguments(tmp_path), objective=loss, train_dataset=tiny_rows(2))
-
-
-def _coupled(spec: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(spec, coupled=True)
-
-
 def test_no_second_model_is_made_when_no_loss_needs_a_reference(tmp_path: Path) -> None:
     for name in ("simpo", "nll"):
         run = PreferenceTrainer(tiny_model(), arguments(tmp_path), objective=get_loss(name), train_dataset=tiny_rows(4))

@@ -1,0 +1,92 @@
+"""What a trainer must not start with: settings under which it would do something else than it says."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Literal
+
+from torch import nn
+from transformers import TrainingArguments
+from transformers.integrations import is_deepspeed_zero3_enabled
+
+from prefopt.errors import ConfigError
+from prefopt.losses import Objective
+
+logger = logging.getLogger(__name__)
+
+Coupling = Literal["micro", "step"]
+_NARROW = 8  # prompts: below it a window is worth a word
+
+
+def refuse_data_parallel(args: TrainingArguments) -> None:
+    """Raises: `ConfigError` when one process sees several devices, which Trainer would answer with DataParallel."""
+    if args.n_gpu > 1:
+        raise ConfigError(
+            f"{args.n_gpu} devices are visible to one process. Start one process per device, "
+            f"`accelerate launch --num_processes {args.n_gpu} -m prefopt train RECIPE`, or show it one with "
+            "CUDA_VISIBLE_DEVICES=0."
+        )
+
+
+def refuse_sharded_weights(args: TrainingArguments) -> None:
+    """Raises: `ConfigError` for FSDP and ZeRO 3, where scoring would read weights that lie on other devices."""
+    fsdp = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
+    if fsdp or is_deepspeed_zero3_enabled():
+        raise ConfigError(
+            f"training on sharded weights ({'FSDP' if fsdp else 'DeepSpeed ZeRO 3'}) is not available yet. "
+            "recipes/accelerate/ddp.yaml and zero2.yaml keep the whole model on each device."
+        )
+
+
+def refuse_unsupported(args: TrainingArguments) -> None:
+    """Raises: `ConfigError` for arguments that this trainer would accept and ignore."""
+    if args.train_sampling_strategy not in ("random", "sequential"):
+        raise ConfigError(
+            f"train_sampling_strategy must be random or sequential; got '{args.train_sampling_strategy}'."
+        )
+    if args.label_smoothing_factor:
+        raise ConfigError("label_smoothing_factor has no effect here; the loss `dpo` has label_smoothing of its own.")
+    if args.neftune_noise_alpha:
+        raise ConfigError("neftune_noise_alpha is not supported: policy and reference would read different embeddings.")
+
+
+def warn_of_dropout(model: nn.Module) -> None:
+    """Say that a dropout is active outside of adapters: policy and reference then differ from the first step."""
+    active = [name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p > 0]
+    own = [name for name in active if "lora_" not in name]
+    if own:
+        logger.warning("dropout is active in %s: policy and reference will differ before the first step.", own[0])
+
+
+def refuse_dropout(model: nn.Module) -> None:
+    """Raises: `ConfigError` when the model would not say the same twice, as `coupling: step` needs."""
+    active = [name for name, module in model.named_modules() if isinstance(module, nn.Dropout) and module.p > 0]
+    if active:
+        raise ConfigError(
+            f"scoring.coupling: step scores each prompt twice, and the dropout in {active[0]} would make the two "
+            "differ. Set it to 0, or use coupling: micro."
+        )
+
+
+def check_window(objective: Objective, args: TrainingArguments, coupling: Coupling) -> None:
+    """Raises: `ConfigError` when a batch-coupled loss would see so few prompts that it is its plain relative."""
+    compared = [loss for loss in objective.losses if loss.window]
+    micro = args.per_device_train_batch_size * args.world_size
+    whole = micro * args.gradient_accumulation_steps
+    window = whole if coupling == "step" else micro
+    for loss in compared:
+        if window < loss.window:
+            advice = f" set scoring.coupling: step to compare the {whole} prompts of a step," if whole > window else ""
+            raise ConfigError(
+                f"loss '{loss.name}' compares prompts with one another, and training.per_device_train_batch_size "
+                f"{args.per_device_train_batch_size} on {args.world_size} process(es) shows it {window} at a time: it "
+                f"would silently be no more than its plain relative. Raise the batch,{advice} or choose another loss."
+            )
+    if compared and window < _NARROW:
+        logger.warning(
+            "loss '%s' compares only %d prompts with one another; a wider window (a larger batch, or scoring.coupling: "
+            "step) makes it more than noise.",
+            compared[0].name,
+            window,
+        )
