@@ -15,6 +15,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from prefopt.context import StepContext
 from prefopt.errors import ConfigError, did_you_mean
 from prefopt.params import LossParams
 from prefopt.scores import LossOutput, Need, Scores
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 Responses = Literal["single", "pair", "many"]
 Needs = frozenset[Need]
+Select = Callable[[Scores, Any, StepContext], "Tensor"]
+"""Scores of all responses, parameters, context -> places of those to compare, int64 `[B, R']`, -1 for none."""
 
 AMBIGUOUS = {
     "rdpo": "robust_dpo (known label-flip rate), refined_dpo (external reward scores) or r_dpo (length regularised)",
@@ -55,6 +58,7 @@ class LossSpec:
     window: int | Callable[[Any], int] = 0
     state: type | None = None
     reweightable: bool = True
+    select: Select | None = None
     aliases: tuple[str, ...] = ()
     origin: str = "prefopt"
     excused: Mapping[str, str] = field(default_factory=dict)
@@ -109,6 +113,7 @@ def register_loss(
     window: int | Callable[[Any], int] = 0,
     state: type | None = None,
     reweightable: bool = True,
+    select: Select | None = None,
     aliases: Iterable[str] = (),
     excused: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., LossOutput]], Callable[..., LossOutput]]:
@@ -120,8 +125,9 @@ def register_loss(
     number or a function of the parameters, says how many prompts a coupled loss must see together to be more than its
     plain relative: 0 when it does not compare prompts, 1 when it does and means something with one. A loss that keeps a
     state names its class, a frozen dataclass of scalars that starts as `state()`. `reweightable` is False where the
-    entries of `losses` are not each prompt's own, so that weights cannot be put on them. `excused` maps a property of
-    `prefopt.testing.check_loss` that does not apply to the reason why.
+    entries of `losses` are not each prompt's own, so that weights cannot be put on them. `select` is a function that
+    says which of many responses a training step compares; they are scored without gradient for it first. `excused` maps
+    a property of `prefopt.testing.check_loss` that does not apply to the reason why.
 
     Raises: `ConfigError` when the name or an alias is taken.
     """
@@ -139,6 +145,7 @@ def register_loss(
             window=window,
             state=state,
             reweightable=reweightable,
+            select=select,
             aliases=tuple(aliases),
             origin=_importing[-1],
             excused=dict(excused or {}),
