@@ -28,7 +28,7 @@ class ChiPOParams(LossParams):
     params=ChiPOParams,
     needs={Need.REFERENCE},
     source="arXiv:2407.13399 (link and clip of chi-PO)",
-    excused={"every_option_acts": "exp_clamp_max acts beyond that many nats only, which its own tests reach"},
+    excused={"every_option_acts:exp_clamp_max": "it acts beyond that many nats only, which its own tests reach"},
 )
 def chi_po(scores: Scores, params: ChiPOParams) -> LossOutput:
     """DPO with the likelihood ratio itself added to its logarithm.

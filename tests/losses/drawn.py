@@ -24,7 +24,7 @@ def scores_for(loss: Loss, *, tokens: st.SearchStrategy[int] | None = None) -> s
         seed=st.integers(0, 10**6),
         scale=st.floats(0.01, 30),
         prompts=st.integers(1, 4),
-        tokens=tokens or st.integers(1, 9),
+        tokens=st.integers(1, 9) if tokens is None else tokens,
     )
 
 
@@ -64,3 +64,9 @@ def from_ratios(
     reference = torch.full((len(chosen), 2), -3.0, dtype=dtype)
     ratios = torch.tensor([chosen, rejected], dtype=dtype).T
     return Scores.from_sums(reference + ratios, reference, **extras)
+
+
+def value_of(name: str, **options: Any) -> Callable[[Scores], Tensor]:
+    """The losses `[B]` of a registered loss with these hyperparameters, as a function of scores."""
+    loss = get_loss(name, **options)
+    return lambda scores: loss(scores).losses
