@@ -99,7 +99,7 @@ def beta_dpo(scores: Scores, params: BetaDPOParams, context: StepContext | None 
     beta = beta.clamp(min=params.beta_min)
     mine = context.gather.local(kept).to(gap)
     return LossOutput(
-        losses=-F.logsigmoid(beta * gap) * mine * (len(gaps) / kept.sum()),
+        losses=-F.logsigmoid(beta * gap) * mine * (len(gaps) / kept.sum().to(gap)),
         rewards=rewards,
         metrics={
             "beta_dpo/beta": beta.expand_as(gap),

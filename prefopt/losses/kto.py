@@ -66,8 +66,9 @@ def kto(scores: Scores, params: KTOParams, context: StepContext | None = None) -
     if context is not None and context.training:
         state = ReferencePoint(reference_point(context.gather(scores.mismatched)))
     z = state.kl.to(logratio)
-    sign = torch.where(scores.labels, 1.0, -1.0).to(logratio)
-    weight = torch.where(scores.labels, params.desirable_weight, params.undesirable_weight).to(logratio)
+    desirable = scores.labels.to(logratio)
+    sign = 2 * desirable - 1
+    weight = params.desirable_weight * desirable + params.undesirable_weight * (1 - desirable)
     return LossOutput(
         losses=weight * torch.sigmoid(-params.beta * sign * (logratio - z)),  # 1 - sigmoid(u) would lose its digits
         rewards=(params.beta * logratio).detach().unsqueeze(-1),
