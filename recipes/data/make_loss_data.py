@@ -12,15 +12,17 @@ files. What the columns are, and are not:
 - `steps`: character spans of the steps, the number of the first wrong step (from 1), and step rewards: 0.9 for a step
   that reaches the number which the same step of the right solution reaches, 0.1 from the first that does not. A rule
   on numbers; a trained process reward model would grade, and would know other ways to the answer.
-- `step_pairs`: the first wrong step of a solution and the right one in its place, both behind the right steps before it.
+- `step_pairs`: the first wrong step of a solution and the right one in its place, behind the right steps before it.
 - `token_scores`: of each response token, softmax((1 + b) z+ - b z-) at that token with b = 1, where z+ are the logits
   of `demo:tiny-math` and z- those of its base model. The method wants one model tuned on right and one on wrong
   solutions; the base model only stands in for the second. The ids are there to be compared with those of training.
-- `edits`: `chosen` is the rejected solution with its wrong steps exchanged for right ones; `diff_spans_*` are the words
+- `edits`: `chosen` is the rejected solution with right steps from the first wrong one on; `diff_spans_*` are the words
   that differ. The method has a language model rewrite the solution.
 - `deviations`: each response's mean cosine distance, in word counts, to the other samples of its prompt, scaled to 0..1
   within the prompt and divided by the prompt's mean. The method measures with a text embedding.
 - `negatives`: several wrong samples beside a right one.
+- `dispreferred`: the right samples of one prompt with reward 1 and one wrong sample with reward 0. The method has
+  people mark what must not be said, and samples the rest from the policy.
 - `groups`: samples of one prompt, rewards 1 and 0 by the final answer, with steps and step rewards as in `steps`.
 """
 
@@ -44,6 +46,7 @@ from data_tools.answers import final_answer, same_answer
 from data_tools.records import Record, read_records, write_records
 from prefopt.data import DataOptions, Rejection, encode_row
 from prefopt.demo import demo_model_path
+from prefopt.losses.cdpo import contrast_scores
 from prefopt.train.generate import generate
 
 log = logging.getLogger("make_loss_data")
@@ -131,7 +134,7 @@ def step_pairs() -> Iterator[Record]:
 
 
 def edits() -> Iterator[Record]:
-    """The rejected solution with its wrong steps exchanged for right ones, against the rejected solution."""
+    """The rejected solution with right steps from the first wrong one on, against the rejected solution."""
     for row in pairs()[:240]:
         found = _compared(row)
         if found is None:
@@ -214,8 +217,8 @@ def token_scores(contrast: float = 1.0) -> Iterator[Record]:
 def _contrasted(prompt: list[int], response: list[int], contrast: float) -> list[float]:
     ids = torch.tensor([prompt + response])
     better, worse = (model(name)[0](ids).logits[0, len(prompt) - 1 : -1] for name in _MODELS)
-    scores = torch.softmax((1 + contrast) * better - contrast * worse, -1)
-    return [float(x) for x in scores.gather(-1, torch.tensor(response).unsqueeze(-1)).squeeze(-1)]
+    scores = contrast_scores(better, worse, torch.tensor(response), contrast=contrast)
+    return [float(score) for score in scores]
 
 
 _MODELS = ("demo:tiny-math", "demo:tiny-math-base")
@@ -276,6 +279,16 @@ def _rewards(
     return [RIGHT] * (error - 1) + [WRONG] * (len(spans) - error + 1)
 
 
+def dispreferred() -> Iterator[Record]:
+    """Right samples beside one wrong one, which the lowest reward marks."""
+    for row, texts in samples():
+        right = [text for text in texts if same_answer(final_answer(text), row["answer"])]
+        wrong = [text for text in texts if text not in right]
+        if len(right) >= 2 and wrong:
+            group = {"responses": [*right, wrong[0]], "rewards": [1.0] * len(right) + [0.0]}
+            yield {"id": row["id"], "prompt": row["prompt"], **group, "answer": row["answer"]}
+
+
 def deviations() -> Iterator[Record]:
     """Right against wrong samples, each with its deviation from the other samples of the prompt."""
     for row, texts in samples():
@@ -321,6 +334,7 @@ MAKERS: dict[str, Callable[[], Iterator[Record]]] = {
     "deviations": deviations,
     "negatives": negatives,
     "groups": groups,
+    "dispreferred": dispreferred,
 }
 
 
