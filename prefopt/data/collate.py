@@ -22,8 +22,9 @@ class Collator:
     longest response: `input_ids`, `attention_mask` int64 `[B, R, L]`; `prompt_lengths` int64 `[B]`; `mask` bool `[B, R,
     T]`, position t being the response's token t; `ids` int64 `[B]`, numbers in the data set; `weight` float32 `[B]`.
     When every row has them: `steps` int64 `[B, R, T]` (-1 in no step), `external` float32 `[B, R]`, `desirable` bool
-    `[B]` (not `labels`: `transformers.Trainer` takes those for token ids). A response that a row does not have is its
-    prompt alone, with an empty mask.
+    `[B]` (not `labels`: `transformers.Trainer` takes those for token ids), and `mismatched_input_ids`,
+    `mismatched_attention_mask` `[B, 1, L']`, `mismatched_mask` `[B, 1, T']` of each prompt with another's response. A
+    response that a row does not have is its prompt alone, with an empty mask.
     """
 
     pad_id: int = 0
@@ -52,7 +53,14 @@ class Collator:
             batch["external"] = torch.tensor([_filled(row[rows.EXTERNAL], responses, 0.0) for row in items])
         if _all_have(items, rows.LABEL):
             batch["desirable"] = torch.tensor([bool(row[rows.LABEL]) for row in items])
+        if _all_have(items, rows.MISMATCHED):
+            other = self([_with_response(row, row[rows.MISMATCHED]) for row in items])
+            batch |= {f"mismatched_{name}": other[name] for name in ("input_ids", "attention_mask", "mask")}
         return batch
+
+
+def _with_response(row: Row, ids: list[int]) -> Row:
+    return {rows.PROMPT_IDS: row[rows.PROMPT_IDS], rows.RESPONSES: [ids], rows.MASKS: [[True] * len(ids)]}
 
 
 def _all_have(items: Sequence[Row], name: str) -> bool:

@@ -24,7 +24,10 @@ OPTIONAL: Final = (ANSWER, LABEL, STEPS, EXTERNAL, EXTRA)
 
 INDEX: Final = "index"
 WEIGHT: Final = "weight"
-"""Keys that the data loader adds to a row: its number in the data set, and its weight (0 for a filler)."""
+MISMATCHED: Final = "mismatched"
+"""Keys that the data loader adds to a row: its number in the data set, its weight (0 for a filler), and the ids of
+another prompt's response where a loss asks for such pairs.
+"""
 
 OUTSIDE: Final = -1
 """Step index of a token that belongs to no step."""

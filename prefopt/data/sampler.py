@@ -13,6 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from prefopt.data.rows import INDEX, LENGTH, MISMATCHED, PROMPT_IDS, RESPONSES, WEIGHT
+from prefopt.errors import DataError
+
 
 class Pick(NamedTuple):
     """A row of the data set and the weight it counts with: 1, or 0 for a filler."""
@@ -30,16 +33,36 @@ class Rows(Protocol):
 
 
 class PickedRows(Dataset[dict[str, Any]]):
-    """The rows by `Pick`, each with its `index` and `weight` beside its columns."""
+    """The rows by `Pick`, each with its `index` and `weight` beside its columns.
 
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
+    With `mismatched` a row also carries another prompt's response: that of the row half the data set away, or the next
+    one that has another prompt. It does not depend on who stands in the batch, so ranks and micro-batches agree.
+    """
+
+    def __init__(self, rows: Rows, *, mismatched: bool = False) -> None:
+        self.rows, self.mismatched = rows, mismatched
+        self.longest = max((row[LENGTH] for row in rows), default=0) if mismatched else 0  # type: ignore[attr-defined]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, pick: Pick) -> dict[str, Any]:
-        return {**self.rows[pick.row], "index": pick.row, "weight": pick.weight}
+        row = self.rows[pick.row]
+        extra = {MISMATCHED: self._response_of_another(pick.row, row)} if self.mismatched else {}
+        return {**row, **extra, INDEX: pick.row, WEIGHT: pick.weight}
+
+    def _response_of_another(self, number: int, row: dict[str, Any]) -> list[int]:
+        """Cut so that with this prompt it is no longer than the longest row.
+
+        Raises: `DataError` when all rows have one prompt.
+        """
+        size = len(self.rows)
+        for step in range(size):
+            other = self.rows[(number + size // 2 + step) % size]
+            if other[PROMPT_IDS] != row[PROMPT_IDS]:
+                room = max(self.longest - len(row[PROMPT_IDS]), 1)
+                return list(other[RESPONSES][0][:room])
+        raise DataError("the loss compares prompts with other prompts' responses, and all rows have the same prompt.")
 
 
 class BatchSampler(Sampler[list[Pick]]):

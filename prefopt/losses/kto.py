@@ -55,8 +55,9 @@ def kto(scores: Scores, params: KTOParams, context: StepContext | None = None) -
     Shapes: scores [B, 1, T], labels [B] (true: desirable), mismatched [B] -> losses [B], rewards [B, 1].
     Metrics: kto/kl, z in nats; kto/signed_reward, the reward with the sign of its label, which training should raise.
     Source: arXiv:2402.01306 and the authors' code.
-    Differs: the mean is over the pairs of all ranks, not over the ranks' means. Keep desirable_weight times desirable
-        rows over undesirable_weight times undesirable rows within 1 to 4/3.
+    Differs: the mean is over the pairs of all ranks, not over the ranks' means, and a prompt's other response is that
+        of a fixed row of the data set, so that no number depends on how rows were shuffled into batches. Keep
+        desirable_weight times desirable rows over undesirable_weight times undesirable rows within 1 to 4/3.
     Value 1/2 per row at policy = reference. At z = 0 a pair's two rows are `apo_zero`.
     """
     assert scores.labels is not None

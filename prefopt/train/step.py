@@ -13,7 +13,6 @@ from prefopt.context import StepContext
 from prefopt.errors import NonFiniteError
 from prefopt.losses import Loss, Objective
 from prefopt.scores import LossOutput, Need, Scores
-from prefopt.scoring.mismatched import mismatched
 from prefopt.scoring.policy import STATISTICS, Batch, Scorer
 from prefopt.scoring.reference import Reference
 
@@ -50,12 +49,17 @@ def score_batch(
 
 @torch.no_grad()
 def mismatched_logratios(model: nn.Module, batch: Batch, *, scorer: Scorer, reference: Reference) -> Tensor:
-    """log(policy / reference) of another prompt's response behind each prompt, `[B]` in nats; NaN where none is."""
-    other, found = mismatched(batch)
+    """log(policy / reference) of another prompt's response behind each prompt, `[B]` in nats.
+
+    NaN in evaluation, where batches carry none: there a loss must not read them.
+    """
+    if "mismatched_input_ids" not in batch:
+        return torch.full(batch["ids"].shape, torch.nan, device=batch["ids"].device)
+    other = {name: batch[f"mismatched_{name}"] for name in ("input_ids", "attention_mask", "mask")}
+    other["prompt_lengths"] = batch["prompt_lengths"]
     known = reference(other)
     assert known is not None  # whoever needs mismatched pairs needs a reference
-    gap = (scorer(model, other).logps - known.logps).masked_fill(~other["mask"], 0).sum((1, 2))
-    return gap.masked_fill(~found, torch.nan)
+    return (scorer(model, other).logps - known.logps).masked_fill(~other["mask"], 0).sum((1, 2))
 
 
 def nothing(batch: Batch, needs: Collection[Need]) -> Scores:

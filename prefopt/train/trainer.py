@@ -150,7 +150,7 @@ class PreferenceTrainer(Trainer):
                 f"{len(self.train_dataset)} rows do not fill one batch of {self._train_batch_size} per device, and "
                 "training.dataloader_drop_last leaves a short one out: nothing would be trained."
             )
-        return self._loader(self.train_dataset, sampler)
+        return self._loader(self.train_dataset, sampler, mismatched=Need.MISMATCHED in self.objective.needs)
 
     def get_eval_dataloader(self, eval_dataset: str | Rows | None = None) -> DataLoader[Any]:
         """The rows of an evaluation set in order, shared out over ranks, none twice."""
@@ -167,10 +167,10 @@ class PreferenceTrainer(Trainer):
         """As for an evaluation set."""
         return self.get_eval_dataloader(test_dataset)
 
-    def _loader(self, rows: Rows, sampler: BatchSampler) -> DataLoader[Any]:
+    def _loader(self, rows: Rows, sampler: BatchSampler, *, mismatched: bool = False) -> DataLoader[Any]:
         workers = self.args.dataloader_num_workers
         return PreferenceLoader(
-            PickedRows(rows),
+            PickedRows(rows, mismatched=mismatched),
             batch_sampler=sampler,
             collate_fn=self.collator,
             num_workers=workers,
