@@ -39,6 +39,11 @@ def chosen_nll(scores: Scores, norm: str, context: StepContext | None) -> Tensor
     return -scores.sums[:, 0] * (len(lengths) / lengths.sum().clamp(min=1))
 
 
+def nll_window(params: Any) -> int:
+    """For registration: the token mean over the batch compares prompts, the mean per response does not."""
+    return int(params.nll_norm == "batch_tokens")
+
+
 def log1mexp(x: Tensor) -> Tensor:
     """log(1 - e^x) for x < 0, without loss of digits at either end (Maechler 2012).
 

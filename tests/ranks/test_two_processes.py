@@ -17,13 +17,17 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def launched(folder: Path, options: dict[str, Any], *, processes: int = 2) -> dict[str, Any]:
+    return launched_runs(folder, {"only": options}, processes=processes)["only"]
+
+
+def launched_runs(folder: Path, runs: dict[str, dict[str, Any]], *, processes: int = 2) -> dict[str, dict[str, Any]]:
     folder.mkdir(exist_ok=True)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--standalone"]
-    command = [*launcher, "-m", "tests.ranks.worker", str(folder), json.dumps(options)]
+    command = [*launcher, "-m", "tests.ranks.worker", str(folder), json.dumps(runs)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads((folder / "trajectory.json").read_text())
+    return json.loads((folder / "trajectories.json").read_text())
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:

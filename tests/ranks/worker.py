@@ -1,4 +1,4 @@
-"""What each rank runs: a short training of the tiny model, whose trajectory rank 0 writes down.
+"""What each rank runs: short trainings of the tiny model, whose trajectories rank 0 writes down.
 
 Started as `torchrun --nproc_per_node N -m tests.ranks.worker FOLDER JSON`.
 """
@@ -13,19 +13,35 @@ from typing import Any
 import torch
 
 from prefopt import PreferenceTrainer, get_loss
+from prefopt.losses import Loss
+from prefopt.train.refusals import Coupling
 from tests.train.tiny import arguments, flat, history, tiny_model, tiny_rows
 
 
 def run(
-    folder: Path, *, rows: int, batch: int, steps: int, evaluate_first: bool = False, **changes: Any
+    folder: Path,
+    *,
+    rows: int,
+    batch: int,
+    steps: int,
+    evaluate_first: bool = False,
+    loss: dict[str, Any] | None = None,
+    coupling: Coupling = "micro",
+    **changes: Any,
 ) -> PreferenceTrainer:
     """Train the tiny model on the first `rows` rows with `batch` rows per device, and evaluate on seven more."""
     args = arguments(
         folder, per_device_train_batch_size=batch, max_steps=steps, per_device_eval_batch_size=2, **changes
     )
-    data = tiny_rows(rows + 7)
+    objective = named(loss or {"name": "dpo"})
+    data = rows_for(objective, rows + 7)
     trainer = PreferenceTrainer(
-        tiny_model(), args, objective=get_loss("dpo"), train_dataset=data[:rows], eval_dataset={"held": data[rows:]}
+        tiny_model(),
+        args,
+        objective=objective,
+        train_dataset=data[:rows],
+        eval_dataset={"held": data[rows:]},
+        coupling=coupling,
     )
     if evaluate_first:
         trainer.evaluate()
@@ -33,8 +49,20 @@ def run(
     return trainer
 
 
+def named(loss: dict[str, Any]) -> Loss:
+    """The loss of `{"name": ..., **options}`."""
+    return get_loss(loss["name"], **{key: value for key, value in loss.items() if key != "name"})
+
+
+def rows_for(loss: Loss, count: int) -> list[dict[str, Any]]:
+    """Pairs, or single responses that are desirable in turn."""
+    if loss.responses == "pair":
+        return tiny_rows(count)
+    return [{**row, "label": number % 2 == 0} for number, row in enumerate(tiny_rows(count, responses=1))]
+
+
 def trajectory(trainer: PreferenceTrainer) -> dict[str, Any]:
-    """Losses, metrics, evaluation and final parameters."""
+    """Losses, metrics, evaluation, state and final parameters."""
     evaluation = {
         k: v for k, v in trainer.evaluate().items() if k != "epoch" and not k.endswith(("time", "per_second"))
     }
@@ -43,15 +71,19 @@ def trajectory(trainer: PreferenceTrainer) -> dict[str, Any]:
         **{name: history(trainer, name) for name in names},
         "eval": evaluation,
         "parameters": flat(trainer.model).tolist(),
+        "state": trainer.objective.dump_state(trainer.loss_state),
     }
 
 
 def main() -> None:
-    folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    trainer = run(folder / "run", **options)
-    found = trajectory(trainer)  # evaluation is collective
+    """Several runs by name, in one group of processes."""
+    folder, runs = Path(sys.argv[1]), json.loads(sys.argv[2])
+    found = {}
+    for name, options in runs.items():
+        trainer = run(folder / name, **options)
+        found[name] = {"world": trainer.args.world_size, **trajectory(trainer)}  # evaluation is collective
     if trainer.is_world_process_zero():
-        (folder / "trajectory.json").write_text(json.dumps({"world": trainer.args.world_size, **found}))
+        (folder / "trajectories.json").write_text(json.dumps(found))
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
