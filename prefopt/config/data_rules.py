@@ -14,13 +14,13 @@ from prefopt.config.sections import DataSection, EvaluationSection, SourceSectio
 from prefopt.config.training import value_of
 from prefopt.config.written import Written
 from prefopt.data.readers import TEXT_FORMATS
-from prefopt.data.rows import ALIASES, KEPT_COLUMNS, READ_COLUMNS
+from prefopt.data.rows import ALIASES, READ_COLUMNS
 from prefopt.errors import DataError, Problem, did_you_mean
 from prefopt.losses import Objective, loss_names, loss_spec
 from prefopt.params import KeyPath
 from prefopt.scores import Need
 
-_COLUMNS = (*READ_COLUMNS, *KEPT_COLUMNS, *ALIASES)
+_COLUMNS = (*READ_COLUMNS, *ALIASES)
 NEEDED_COLUMNS = {
     Need.STEPS: ("step labels", "chosen_steps", "rejected_steps"),
     Need.STEP_REWARDS: ("step rewards", "chosen_step_rewards", "rejected_step_rewards"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,9 @@ _ADVICE = {
     rows.NULL_FIELD: "`columns:` of the source maps our column names to those of the file",
     rows.BOUNDARY_MISMATCH: "Another `data.chat_template` may render the conversations in a way that can be split",
     rows.NONFINITE: "Scores must be finite numbers",
-    rows.UNDESIRABLE: "No loss learns from undesirable completions yet; give rows with `label: true`",
+    rows.UNDESIRABLE: "A loss that reads labels learns from undesirable completions; this one needs `label: true`",
+    rows.STEP_MISMATCH: "There is one step reward for each step, and `first_error_step` counts steps from 1",
+    rows.TOKEN_MISMATCH: "Values for tokens fit one tokenizer and one way of rendering; make them with this model's",
 }
 
 
@@ -216,9 +218,15 @@ class Tally:
         self.pairs += len(others)
 
     def audit(
-        self, *, name: str, sources: Sequence[Mapping[str, Any]], fingerprint: str, rules: Mapping[str, Any]
+        self,
+        *,
+        name: str,
+        sources: Sequence[Mapping[str, Any]],
+        fingerprint: str,
+        rules: Mapping[str, Any],
+        read: Collection[str] = rows.READ_COLUMNS,
     ) -> Audit:
-        """The account so far."""
+        """The account so far; `read` are the columns that are."""
         sides = ("prompt", "chosen" if self.pairs else "response", "rejected")
         lengths = {side: Lengths.of(values) for side, values in zip(sides, self.lengths, strict=True) if values}
         by_count = sorted(self.lost.items(), key=lambda item: -len(item[1]))
@@ -236,7 +244,7 @@ class Tally:
             lengths=lengths,
             longer_chosen=self.longer / self.pairs if self.pairs else None,
             columns=tuple(sorted(self.columns)),
-            unused=tuple(sorted(self.columns - set(rows.READ_COLUMNS) - set(rows.ALIASES))),
+            unused=tuple(sorted(self.columns - set(read) - set(rows.ALIASES))),
             rules=rules,
         )
 

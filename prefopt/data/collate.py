@@ -21,8 +21,10 @@ class Collator:
     Gives, with B rows, R responses (the most that a row has), L tokens of the longest prompt + response and T of the
     longest response: `input_ids`, `attention_mask` int64 `[B, R, L]`; `prompt_lengths` int64 `[B]`; `mask` bool `[B, R,
     T]`, position t being the response's token t; `ids` int64 `[B]`, numbers in the data set; `weight` float32 `[B]`.
-    When every row has them: `steps` int64 `[B, R, T]` (-1 in no step), `external` float32 `[B, R]`, `desirable` bool
-    `[B]` (not `labels`: `transformers.Trainer` takes those for token ids), and `mismatched_input_ids`,
+    When every row has them: `steps` int64, `weights`, `token_scores` float32 (NaN for a token without one), `diff` bool
+    `[B, R, T]`, each with the value of a token that nothing is said of in padding (steps -1, weight 1); `step_rewards`
+    float32 `[B, R, S]`, padded with 0; `external`, `deviation` float32 `[B, R]`, NaN for what is missing; `desirable`
+    bool `[B]` (not `labels`: `transformers.Trainer` takes those for token ids), and `mismatched_input_ids`,
     `mismatched_attention_mask` `[B, 1, L']`, `mismatched_mask` `[B, 1, T']` of each prompt with another's response. A
     response that a row does not have is its prompt alone, with an empty mask.
     """
@@ -46,11 +48,13 @@ class Collator:
             "ids": torch.tensor([row.get(rows.INDEX, number) for number, row in enumerate(items)]),
             "weight": torch.tensor([float(row.get(rows.WEIGHT, 1.0)) for row in items]),
         }
-        if _all_have(items, rows.STEPS):
-            steps = [_filled(row[rows.STEPS], responses, []) for row in items]
-            batch["steps"] = _padded(steps, longest, rows.OUTSIDE, torch.int64)
-        if _all_have(items, rows.EXTERNAL):
-            batch["external"] = torch.tensor([_filled(row[rows.EXTERNAL], responses, 0.0) for row in items])
+        for name, filler in rows.PER_TOKEN.items():
+            if _all_have(items, name):
+                values = [_filled(row[name], responses, []) for row in items]
+                batch[name] = _padded(values, longest, filler, _DTYPES[type(filler)])
+        for name, filler in rows.PER_RESPONSE.items():
+            if _all_have(items, name):
+                batch[name] = _values([_filled(row[name], responses, filler) for row in items])
         if _all_have(items, rows.LABEL):
             batch["desirable"] = torch.tensor([bool(row[rows.LABEL]) for row in items])
         if _all_have(items, rows.MISMATCHED):
@@ -61,6 +65,17 @@ class Collator:
 
 def _with_response(row: Row, ids: list[int]) -> Row:
     return {rows.PROMPT_IDS: row[rows.PROMPT_IDS], rows.RESPONSES: [ids], rows.MASKS: [[True] * len(ids)]}
+
+
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float32}
+
+
+def _values(values: Sequence[Sequence[Any]]) -> Tensor:
+    """A number per response, `[B, R]`, or several, `[B, R, S]` padded with 0."""
+    if not isinstance(values[0][0], list):
+        return torch.tensor(values, dtype=torch.float32)
+    most = max(len(each) for row in values for each in row)
+    return _padded(values, max(most, 1), 0.0, torch.float32)  # a response may be without steps
 
 
 def _all_have(items: Sequence[Row], name: str) -> bool:

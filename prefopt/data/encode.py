@@ -13,15 +13,17 @@ from typing import Any, NamedTuple, TypeVar
 from transformers import PreTrainedTokenizerBase
 
 from prefopt.data import rows
+from prefopt.data.differences import difference_masks
 from prefopt.data.encoded import EncodedRow
-from prefopt.data.fields import Spans
+from prefopt.data.marks import Marks
 from prefopt.data.messages import text_of
 from prefopt.data.options import DataOptions
 from prefopt.data.records import Content, Example, read_example, read_prompt
 from prefopt.data.rejection import RejectedError, Rejection
 from prefopt.data.render import Rendered, Side, generation_prompt, render_chat, render_text
+from prefopt.data.spans import Places, response_values, shared_columns, token_columns
 from prefopt.data.template import ChatTemplate, template_source
-from prefopt.data.tokens import Span, TextTokenizer, Tokens, common_length
+from prefopt.data.tokens import TextTokenizer, Tokens, common_length
 from prefopt.data.truncate import fitted
 from prefopt.errors import DataError
 
@@ -61,11 +63,11 @@ class _Draft(NamedTuple):
 
 
 class _Response(NamedTuple):
-    """One response as ids. `end` is the token that ends it, None for one that is open."""
+    """One response as ids, with its columns of `rows.PER_TOKEN`. `end` ends it, None for one that is open."""
 
     ids: list[int]
     mask: list[bool]
-    steps: list[int]
+    tokens: dict[str, list[Any]]
     end: int | None
 
 
@@ -106,7 +108,7 @@ class Encoder:
         rows_of: list[list[EncodedRow | Rejection]] = []
         for name, found in zip(names, drafts, strict=True):
             made = [_named(name, self._row, d, next(tokens)) if isinstance(d, _Draft) else d for d in found]
-            rows_of.append(_noted_once(made, rows.NEGATIVES_DROPPED))
+            rows_of.append(_noted_once(_noted_once(made, rows.NEGATIVES_DROPPED), rows.PAIR_SPLIT))
         return rows_of
 
     def encode_prompt(self, record: Mapping[str, Any]) -> list[int] | Rejection:
@@ -129,7 +131,11 @@ class Encoder:
         example = read_example(record, self.options)
         if isinstance(example, Rejection):
             return [example]
-        examples = example.pairs() if self.options.negatives == "expand" else [example]
+        examples = [example]
+        if self.options.splits_pairs:
+            examples = example.singles()
+        elif self.options.negatives == "expand":
+            examples = example.pairs()
         return [self._draft(e) for e in examples]
 
     def _draft(self, example: Example) -> _Draft | Rejection:
@@ -167,13 +173,8 @@ class Encoder:
         if not any(found):
             return example
         responses = tuple(_without_first(c, bos) if has else c for c, has in zip(example.responses, found, strict=True))
-        spans = example.step_spans
-        if spans is not None:
-            cut = [len(bos) * has for has in found]
-            spans = tuple(
-                tuple((max(s - n, 0), max(e - n, 0)) for s, e in side) for side, n in zip(spans, cut, strict=True)
-            )
-        return replace(example, responses=responses, step_spans=spans)
+        marks = tuple(mark.moved(len(bos) * has) for mark, has in zip(example.marks, found, strict=True))
+        return replace(example, responses=responses, marks=marks)
 
     # ------------------------------------------------------------------------------------------------ ids
 
@@ -212,10 +213,9 @@ class Encoder:
             start = common_length([context.ids, *(side.ids for side in sides)])
             moved = 0 if start == len(context.ids) else max(len(rendered.context) - self._start_of(context, start), 1)
         prompt_ids = context.ids[: start if self.options.split == "joint" else None]
-        spans = example.step_spans or [None] * len(sides)
         responses = [
-            self._response(side, text, start, len(rendered.context), steps)
-            for side, text, steps in zip(sides, rendered.sides, spans, strict=True)
+            self._response(side, text, start, len(rendered.context), mark)
+            for side, text, mark in zip(sides, rendered.sides, example.marks, strict=True)
         ]
         if not prompt_ids:
             responses = [r._replace(mask=[False, *r.mask[1:]]) for r in responses]
@@ -229,13 +229,17 @@ class Encoder:
                 s.complete and r.end is None for s, r in zip(rendered.sides, responses, strict=True)
             ),
         }
+        columns = shared_columns([r.tokens for r in responses], [len(r.ids) for r in responses])
+        if rows.DIFF in (self.options.needs or ()) and rows.DIFF not in columns:
+            columns[rows.DIFF] = list(difference_masks(*(r.ids for r in responses)))
+            found[rows.DIFF_FOUND] = True
         return EncodedRow(
             prompt_ids=prompt_ids,
             responses=[r.ids for r in responses],
             masks=[r.mask for r in responses],
             ends=[r.end for r in responses],
-            steps=None if example.step_spans is None else [r.steps for r in responses],
-            external=None if example.external is None else list(example.external),
+            tokens=columns,
+            values=response_values(example.marks),
             label=example.label,
             answer=example.answer,
             notes=(*example.notes, *rendered.notes, *(note for note, holds in found.items() if holds)),
@@ -245,18 +249,18 @@ class Encoder:
     def _start_of(self, tokens: Tokens, at: int) -> int:
         return tokens.span(at)[0] if tokens.tells_spans else 0
 
-    def _response(self, tokens: Tokens, side: Side, start: int, context: int, steps: Spans | None) -> _Response:
+    def _response(self, tokens: Tokens, side: Side, start: int, context: int, mark: Marks) -> _Response:
         """The ids of one response from token `start` on, closed if need be; it begins behind `context` characters."""
-        ids, mask, labels = list(tokens.ids[start:]), [True] * (len(tokens.ids) - start), []
+        ids, mask = list(tokens.ids[start:]), [True] * (len(tokens.ids) - start)
         if side.scored is not None:  # what moved across the boundary belongs to the first turn
             turns = [(0 if first <= context else first, last) for first, last in side.scored]
             mask = [any(s < last and e > first for first, last in turns) for s, e in tokens.spans(start)]
-        if steps is not None:
-            labels = step_labels(tokens.spans(start), self._placed(steps, side))
         end = self._end(side, ids) if side.complete else None
-        if end is not None and not self._is_closed(side):
-            ids, mask, labels = [*ids, end], [*mask, True], [*labels, rows.OUTSIDE]
-        return _Response(ids, mask, labels, end)
+        added = end if not self._is_closed(side) else None
+        columns = token_columns(mark, ids, Places(tokens, start, side), added=added)
+        if added is not None:
+            ids, mask = [*ids, added], [*mask, True]
+        return _Response(ids, mask, columns, end)
 
     def _is_closed(self, side: Side) -> bool:
         """Whether the text has its end token; `append` insists on the tokenizer's own."""
@@ -269,27 +273,6 @@ class Encoder:
         if self._is_closed(side) and ids and ids[-1] in self.tokenize.special_ids:
             return ids[-1]
         return self.tokenize.eos_id
-
-    def _placed(self, steps: Spans, side: Side) -> list[Span]:
-        """Step spans as characters of the whole text."""
-        body = side.body
-        if body is None:
-            raise RejectedError(
-                rows.BOUNDARY_MISMATCH, "the chat template rewrites the response; its steps cannot be placed"
-            )
-        if steps and body + steps[-1][1] > len(side.text):
-            raise RejectedError(rows.BAD_MESSAGE, "a step reaches beyond the end of its response")
-        return [(body + first, body + last) for first, last in steps]
-
-
-def step_labels(tokens: Sequence[Span], steps: Sequence[Span]) -> list[int]:
-    """For each token the step with which it shares most characters, the earlier of two; -1 when it lies in none."""
-    labels = []
-    for start, end in tokens:
-        shared = [min(end, last) - max(start, first) for first, last in steps]
-        best = max(shared, default=0)
-        labels.append(shared.index(best) if best > 0 else rows.OUTSIDE)
-    return labels
 
 
 def _noted_once(found: Sequence[EncodedRow | Rejection], note: str) -> list[EncodedRow | Rejection]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from prefopt.data import rows
 from prefopt.data.rejection import RejectedError
@@ -12,21 +14,31 @@ from prefopt.data.rejection import RejectedError
 class EncodedRow:
     """A row before it has an id. Fields as in `rows.Row`.
 
-    `ends[r]` is the token that ends response r when it is cut and closed again, None when it is open. `notes` are those
-    of `rows.NOTES`. `moved` is the number of characters that left the prompt with a token that spans prompt and
-    response.
+    `tokens` holds the columns of `rows.PER_TOKEN` that the row has, `values` those of `rows.PER_RESPONSE`. `ends[r]` is
+    the token that ends response r when it is cut and closed again, None when it is open. `notes` are those of
+    `rows.NOTES`. `moved` is the number of characters that left the prompt with a token that spans prompt and response.
     """
 
     prompt_ids: list[int]
     responses: list[list[int]]
     masks: list[list[bool]]
     ends: list[int | None]
-    steps: list[list[int]] | None = None
-    external: list[float] | None = None
+    tokens: Mapping[str, list[list[Any]]] = field(default_factory=dict)
+    values: Mapping[str, list[Any]] = field(default_factory=dict)
     label: bool | None = None
     answer: str | None = None
     notes: tuple[str, ...] = ()
     moved: int = 0
+
+    @property
+    def steps(self) -> list[list[int]] | None:
+        """Step of each token, when the row has them."""
+        return self.tokens.get(rows.STEPS)
+
+    @property
+    def external(self) -> list[float] | None:
+        """Score of each response, when the row has them."""
+        return self.values.get(rows.EXTERNAL)
 
     @property
     def length(self) -> int:
@@ -55,6 +67,6 @@ class EncodedRow:
             responses=[self.responses[r] for r in keep],
             masks=[self.masks[r] for r in keep],
             ends=[self.ends[r] for r in keep],
-            steps=None if self.steps is None else [self.steps[r] for r in keep],
-            external=None if self.external is None else [self.external[r] for r in keep],
+            tokens={name: [values[r] for r in keep] for name, values in self.tokens.items()},
+            values={name: [values[r] for r in keep] for name, values in self.values.items()},
         ).noted(rows.NEGATIVES_DROPPED)

@@ -69,7 +69,7 @@ def number(value: Any, name: str) -> float:
 
 def tools(record: Mapping[str, Any]) -> list[Any] | None:
     """The tools that the chat template is told of."""
-    value = _parsed(record.get("tools"), "tools")
+    value = parsed(record.get("tools"), "tools")
     if value is not None and not isinstance(value, list):
         raise RejectedError(rows.BAD_MESSAGE, f"column 'tools' must be a list; got {type(value).__name__}")
     return without_nulls(value) or None
@@ -77,7 +77,7 @@ def tools(record: Mapping[str, Any]) -> list[Any] | None:
 
 def template_kwargs(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """Variables for the chat template, such as `enable_thinking`."""
-    value = _parsed(record.get("chat_template_kwargs"), "chat_template_kwargs")
+    value = parsed(record.get("chat_template_kwargs"), "chat_template_kwargs")
     if value is not None and not isinstance(value, Mapping):
         raise RejectedError(
             rows.BAD_MESSAGE, f"column 'chat_template_kwargs' must be a mapping; got {type(value).__name__}"
@@ -88,10 +88,18 @@ def template_kwargs(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return without_nulls(value or {})  # type: ignore[no-any-return]
 
 
+def whole(value: Any, name: str) -> int:
+    """A whole number."""
+    found = number(value, name)
+    if found != int(found):
+        raise RejectedError(rows.BAD_MESSAGE, f"column '{name}' must hold whole numbers; got {value!r}")
+    return int(found)
+
+
 def spans(value: Any, name: str) -> Spans:
     """Character spans `[start, end)`, in order, none reaching into the next."""
     try:
-        found = tuple((int(start), int(end)) for start, end in _parsed(value, name))
+        found = tuple((int(start), int(end)) for start, end in parsed(value, name))
     except (TypeError, ValueError):
         raise RejectedError(
             rows.BAD_MESSAGE, f"column '{name}' must be a list of [start, end) character spans"
@@ -104,8 +112,8 @@ def spans(value: Any, name: str) -> Spans:
     return found
 
 
-def _parsed(value: Any, name: str) -> Any:
-    """Structured columns may come as JSON text; CSV has nothing else."""
+def parsed(value: Any, name: str) -> Any:
+    """A structured column, which may come as JSON text; CSV has nothing else."""
     if not isinstance(value, str):
         return value
     try:

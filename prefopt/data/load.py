@@ -33,7 +33,7 @@ _RECORD = "__record__"
 _STORED = Features({_RECORD: Value("large_string")})
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _BINARY = (datasets.Image, datasets.Audio, datasets.Video)
-_COLUMNS = (*rows.READ_COLUMNS, *rows.KEPT_COLUMNS)
+_COLUMNS = rows.READ_COLUMNS
 
 
 @dataclass(frozen=True)

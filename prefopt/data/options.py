@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
+from prefopt.data import rows
 from prefopt.errors import ConfigError, Problem, did_you_mean
+
+
+def column_needs(needs: Iterable[str]) -> tuple[str, ...]:
+    """Those of a loss's needs that come with the data."""
+    return tuple(sorted({str(need) for need in needs} & {*rows.MARKS, rows.EXTERNAL, rows.LABELS}))
 
 
 @dataclass(frozen=True)
@@ -20,10 +27,12 @@ class DataOptions:
     `eos_on_cut`: a response that was cut still gets its end token. `split`: prompt and response tokenized as one text
     (`joint`) or apart (`separate`). `train_on`: score the last assistant turn of a response, or all of them.
     `negatives`: several rejected responses stay one row, or become pairs. `responses`: what the loss reads: a `single`
-    response, a `pair`, or `many`. `template`: `auto` renders messages with the chat template and leaves text as it is,
-    `always` wraps text into a user and an assistant message, `never` refuses messages. `chat_template`: a template that
-    replaces the tokenizer's, as text or as the path of a file. `max_lost`: share of records that may be left out.
-    `num_proc`: processes that tokenize; None decides by the number of records.
+    response, a `pair`, or `many`. `needs`: the columns it reads beside them (`column_needs`): rows without these are
+    left out, and other columns are not read; None reads what is there and asks for nothing. `template`: `auto` renders
+    messages with the chat template and leaves text as it is, `always` wraps text into a user and an assistant message,
+    `never` refuses messages. `chat_template`: a template that replaces the tokenizer's, as text or as the path of a
+    file. `max_lost`: share of records that may be left out. `num_proc`: processes that tokenize; None decides by the
+    number of records.
 
     Raises: `ConfigError` for a value outside its range.
     """
@@ -38,6 +47,7 @@ class DataOptions:
     allow_empty: bool = False
     max_lost: float = 0.05
     responses: Literal["single", "pair", "many"] = "pair"
+    needs: tuple[str, ...] | None = None
     template: Literal["auto", "always", "never"] = "auto"
     chat_template: str | None = None
     num_proc: int | None = None
@@ -57,6 +67,11 @@ class DataOptions:
         hints = get_type_hints(DataOptions)
         names = ("truncate", "eos", "split", "train_on", "negatives", "responses", "template")
         return [(name, getattr(self, name), hints[name]) for name in names]
+
+    @property
+    def splits_pairs(self) -> bool:
+        """Whether a pair becomes two rows with labels, for a loss on single responses that reads them."""
+        return self.responses == "single" and rows.LABELS in (self.needs or ())
 
     def key(self) -> str:
         """The options that decide what a row holds, as JSON text: equal keys give equal rows."""

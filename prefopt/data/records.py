@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prefopt.data import fields, rows
-from prefopt.data.fields import Spans, needed
+from prefopt.data.fields import needed
+from prefopt.data.marks import Marks, Place, read_marks
 from prefopt.data.messages import Message, check_messages, says_nothing, text_of, wrapped
 from prefopt.data.options import DataOptions
 from prefopt.data.prompts import split_messages, split_text
@@ -25,7 +26,7 @@ class Example:
     """A record in one form. Prompt and responses are all text or all messages; response 0 is the chosen one.
 
     `prefix` is a beginning of the answer that all responses continue. `complete` says whether the responses reach the
-    end of the answer; None leaves it to the options. `step_spans[r]` are character spans `[start, end)` in response r.
+    end of the answer; None leaves it to the options. `marks[r]` is what else is known about response r.
     """
 
     prompt: Content
@@ -34,8 +35,7 @@ class Example:
     complete: bool | None = None
     tools: list[Any] | None = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    step_spans: tuple[Spans, ...] | None = None
-    external: tuple[float, ...] | None = None
+    marks: tuple[Marks, ...] = ()
     label: bool | None = None
     answer: str | None = None
     notes: tuple[str, ...] = ()
@@ -51,9 +51,15 @@ class Example:
         return replace(
             self,
             responses=tuple(self.responses[r] for r in keep),
-            step_spans=None if self.step_spans is None else tuple(self.step_spans[r] for r in keep),
-            external=None if self.external is None else tuple(self.external[r] for r in keep),
+            marks=tuple(self.marks[r] for r in keep),
         )
+
+    def singles(self) -> list[Example]:
+        """One example per response, each with its label: the chosen one is desirable, the others are not."""
+        if len(self.responses) == 1:
+            return [self]
+        one = self.noted(rows.PAIR_SPLIT)
+        return [replace(one.only((r,)), label=r == 0) for r in range(len(self.responses))]
 
     def noted(self, note: str) -> Example:
         """The example with one more note of `rows.NOTES`."""
@@ -107,11 +113,15 @@ def _without_aliases(record: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Given:
-    """Responses as a record holds them, chosen first: column names, values, and the scores of a group."""
+    """Responses as a record holds them, chosen first: where each stands, its value, and the scores of a group."""
 
-    names: list[str]
+    places: list[Place]
     values: list[Any]
     scores: list[float] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [place.name for place in self.places]
 
 
 def _read(record: Mapping[str, Any], options: DataOptions) -> Example:
@@ -128,46 +138,52 @@ def _read(record: Mapping[str, Any], options: DataOptions) -> Example:
         complete=fields.flag(record, "complete"),
         tools=fields.tools(record),
         template_kwargs=fields.template_kwargs(record),
-        step_spans=_step_spans(record, len(contents)),
+        marks=read_marks(record, given.places, options.needs),
         label=fields.flag(record, "label"),
         answer=None if record.get("answer") is None else str(record["answer"]),
     )
     if "label" in record and "completion" in record and example.label is None:
         raise RejectedError(rows.NULL_FIELD, "column 'label' holds nothing")
-    if given.names == ["completion"] and example.label is False:
+    if given.names == ["completion"] and example.label is False and not options.splits_pairs:
         raise RejectedError(rows.UNDESIRABLE, rows.REASONS[rows.UNDESIRABLE])
     example = _without_useless(_continued(_scored(example, record, given)), options, given.names)
-    return example.only((0,)) if options.responses == "single" else example
+    if options.responses == "single" and not options.splits_pairs:
+        example = example.only((0,))
+    check_needs(example, options)
+    return example
 
 
 def _responses(record: Mapping[str, Any], options: DataOptions) -> _Given:
-    if options.responses == "single":
+    if options.responses == "single" and not (options.splits_pairs and record.get("completion") is None):
         return _single(record)
     if "responses" in record and "chosen" not in record:
-        return _group(record)
+        return _group(record, ties=rows.EXTERNAL in (options.needs or ()))
     chosen, rejected = needed(record, "chosen"), needed(record, "rejected")
-    several = [r for r in rejected if r is not None] if _is_several(rejected) else [rejected]
+    listed = rejected if _is_several(rejected) else [rejected]
+    several = [(Place("rejected", i, len(listed)), r) for i, r in enumerate(listed) if r is not None]
     if not several:
         raise RejectedError(rows.NULL_FIELD, "column 'rejected' is an empty list")
-    numbered = [f"rejected[{i}]" for i in range(len(several))] if len(several) > 1 else ["rejected"]
-    return _Given(["chosen", *numbered], [chosen, *several])
+    return _Given([Place("chosen"), *(place for place, _ in several)], [chosen, *(value for _, value in several)])
 
 
 def _single(record: Mapping[str, Any]) -> _Given:
     """The response of an unpaired record, or the chosen one of a pair; rejected ones are not read."""
     if record.get("completion") is not None or ("completion" in record and "chosen" not in record):
-        return _Given(["completion"], [needed(record, "completion")])
+        return _Given([Place("completion")], [needed(record, "completion")])
     if "chosen" not in record and record.get("responses"):
         group = _group(record)
-        return _Given(group.names[:1], group.values[:1], (group.scores or [])[:1])
+        return _Given(group.places[:1], group.values[:1], (group.scores or [])[:1])
     chosen, rejected = needed(record, "chosen"), record.get("rejected")
     if "prompt" not in record and rejected and not _is_several(rejected):  # the two together say where the prompt ends
-        return _Given(["chosen", "rejected"], [chosen, rejected])
-    return _Given(["chosen"], [chosen])
+        return _Given([Place("chosen"), Place("rejected")], [chosen, rejected])
+    return _Given([Place("chosen")], [chosen])
 
 
-def _group(record: Mapping[str, Any]) -> _Given:
-    """`responses` with `rewards`: the best one first, then those that are worse, best to worst."""
+def _group(record: Mapping[str, Any], *, ties: bool = False) -> _Given:
+    """`responses` with `rewards`: the best one first, then those that are worse, best to worst.
+
+    With `ties` those that are as good as the best one as well, for a loss that reads the rewards.
+    """
     responses, rewards = needed(record, "responses"), needed(record, "rewards")
     if (
         not isinstance(responses, list)
@@ -180,10 +196,12 @@ def _group(record: Mapping[str, Any]) -> _Given:
         )
     scores = [fields.number(r, "rewards") for r in rewards]
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
-    order = [order[0], *(i for i in order[1:] if scores[i] < scores[order[0]])]
-    if len(order) == 1 and len(scores) > 1:
+    worse = [i for i in order[1:] if scores[i] < scores[order[0]]]
+    if not worse and len(scores) > 1:
         raise RejectedError(rows.IDENTICAL, "all responses have the same reward")
-    return _Given([f"responses[{i}]" for i in order], [responses[i] for i in order], [scores[i] for i in order])
+    order = order if ties else [order[0], *worse]
+    places = [Place("responses", i, len(scores)) for i in order]
+    return _Given(places, [responses[i] for i in order], [scores[i] for i in order])
 
 
 def _is_several(value: Any) -> bool:
@@ -250,7 +268,8 @@ def _scored(example: Example, record: Mapping[str, Any], given: _Given) -> Examp
         scores = [fields.number(chosen, "score_chosen"), *(fields.number(s, "score_rejected") for s in others)]
     if len(scores) != len(example.responses):
         return example.noted(rows.SCORES_IGNORED)
-    return replace(example, external=tuple(scores))
+    marks = tuple(replace(mark, external=score) for mark, score in zip(example.marks, scores, strict=True))
+    return replace(example, marks=marks)
 
 
 def _without_useless(example: Example, options: DataOptions, names: Sequence[str]) -> Example:
@@ -280,9 +299,18 @@ def _is_empty(content: Content) -> bool:
     return not content.strip() if isinstance(content, str) else not content or says_nothing(content[-1])
 
 
-def _step_spans(record: Mapping[str, Any], responses: int) -> tuple[Spans, ...] | None:
-    """Character spans of the steps, per response; None when the record does not have them for each."""
-    names = ("chosen_steps", "rejected_steps")[:responses]
-    if responses > 2 or any(record.get(name) is None for name in names):
-        return None
-    return tuple(fields.spans(record[name], name) for name in names)
+def check_needs(example: Example, options: DataOptions) -> None:
+    """Raises: `RejectedError` for an example that lacks what the loss reads beside the responses."""
+    for need in options.needs or ():
+        if need == rows.LABELS:
+            missing = len(example.responses) == 1 and example.label is None
+        elif need == rows.DIFF:
+            missing = len(example.responses) != 2 and any(mark.diff is None for mark in example.marks)
+        elif need in (rows.WEIGHTS, rows.TOKEN_SCORES):  # of one side alone they say something
+            missing = all(getattr(mark, need) is None for mark in example.marks)
+        elif need == rows.DEVIATION:  # that of the chosen response is read
+            missing = example.marks[0].deviation is None
+        else:
+            missing = any(getattr(mark, need) is None for mark in example.marks)
+        if missing:
+            raise RejectedError(rows.NULL_FIELD, f"the loss reads {rows.NEEDED[need]}, and the row has none")

@@ -5,7 +5,9 @@ A row is what the collator, the reference cache and the evaluation read. Rows ar
 
 from __future__ import annotations
 
-from typing import Final, NotRequired, TypedDict
+import math
+from collections.abc import Collection
+from typing import Any, Final, NotRequired, TypedDict
 
 ID: Final = "id"
 PROMPT_IDS: Final = "prompt_ids"
@@ -15,11 +17,22 @@ LENGTH: Final = "length"
 ANSWER: Final = "answer"
 LABEL: Final = "label"
 STEPS: Final = "steps"
+STEP_REWARDS: Final = "step_rewards"
+WEIGHTS: Final = "weights"
+TOKEN_SCORES: Final = "token_scores"
+DIFF: Final = "diff"
 EXTERNAL: Final = "external"
+DEVIATION: Final = "deviation"
 EXTRA: Final = "extra"
 
 ALWAYS: Final = (ID, PROMPT_IDS, RESPONSES, MASKS, LENGTH)
-OPTIONAL: Final = (ANSWER, LABEL, STEPS, EXTERNAL, EXTRA)
+PER_TOKEN: Final[dict[str, Any]] = {STEPS: -1, WEIGHTS: 1.0, TOKEN_SCORES: math.nan, DIFF: False}
+"""Columns with a value for each token of each response, and what an end token has that was added to it."""
+
+PER_RESPONSE: Final[dict[str, Any]] = {STEP_REWARDS: [], EXTERNAL: math.nan, DEVIATION: math.nan}
+"""Columns with a value for each response, and what one has that is not known."""
+
+OPTIONAL: Final = (ANSWER, LABEL, *PER_TOKEN, *PER_RESPONSE, EXTRA)
 """Columns that a data set has when at least one of its rows has a value for them."""
 
 INDEX: Final = "index"
@@ -37,9 +50,11 @@ class Row(TypedDict):
     """One tokenized row. R responses, 0 is the chosen one (or the only one).
 
     `prompt_ids` is the context of every response, its BOS included. `masks[r][t]` says whether token t of response r is
-    scored. `length` is the longest prompt + response, in tokens. `steps[r][t]` is the step of a token, -1 outside.
-    `label` says of a single response whether it is desirable. `external` are scores given with the record. `extra` is
-    JSON text: the record's columns that were not read.
+    scored. `length` is the longest prompt + response, in tokens. `steps[r][t]` is the step of a token, -1 outside, and
+    `step_rewards[r][s]` the reward of a step. `weights`, `token_scores` (NaN where there is none) and `diff` are per
+    token too. `label` says of a single response whether it is desirable. `external` are scores given with the record,
+    `deviation` how far a response stands from the prompt's others (NaN where it is not known). `extra` is JSON text:
+    the record's columns that were not read.
     """
 
     id: str
@@ -50,11 +65,39 @@ class Row(TypedDict):
     answer: NotRequired[str | None]
     label: NotRequired[bool | None]
     steps: NotRequired[list[list[int]] | None]
+    step_rewards: NotRequired[list[list[float]] | None]
+    weights: NotRequired[list[list[float]] | None]
+    token_scores: NotRequired[list[list[float]] | None]
+    diff: NotRequired[list[list[bool]] | None]
     external: NotRequired[list[float] | None]
+    deviation: NotRequired[list[float] | None]
     extra: NotRequired[str | None]
 
 
-READ_COLUMNS: Final = (
+MARKS: Final = (STEPS, STEP_REWARDS, WEIGHTS, TOKEN_SCORES, DIFF, DEVIATION)
+"""What a record may say of each response, by the name of the row's column."""
+
+LABELS: Final = "labels"
+"""What a loss calls its need of `LABEL`; its needs of other columns have the columns' names."""
+
+FIRST_ERROR: Final = "first_error_step"
+
+
+def column_of(response: str, mark: str) -> str:
+    """The record's column that holds a mark of the response in another column: `chosen_steps` of `chosen`."""
+    return f"diff_spans_{response}" if mark == DIFF else f"{response}_{mark}"
+
+
+_MARK_COLUMNS: Final = {
+    mark: tuple(
+        column_of(response, mark)
+        for response in ("chosen", "rejected", "responses")
+        if (mark, response) != (DIFF, "responses")
+    )
+    for mark in MARKS
+}
+
+_PLAIN_COLUMNS: Final = (
     "id",
     "prompt",
     "chosen",
@@ -68,28 +111,41 @@ READ_COLUMNS: Final = (
     "tools",
     "chat_template_kwargs",
     "answer",
-    "chosen_steps",
-    "rejected_steps",
     "score_chosen",
     "score_rejected",
 )
+
+READ_COLUMNS: Final = (*_PLAIN_COLUMNS, FIRST_ERROR, *(name for names in _MARK_COLUMNS.values() for name in names))
 """Columns of a record that become part of a row."""
+
+
+def read_columns(needs: Collection[str] | None) -> frozenset[str]:
+    """Columns that are read when a loss has these needs; all of them when its needs are not known."""
+    if needs is None:
+        return frozenset(READ_COLUMNS)
+    marks = [name for mark in marks_read(needs) for name in _MARK_COLUMNS[mark]]
+    return frozenset([*_PLAIN_COLUMNS, *marks, *([FIRST_ERROR] if STEP_REWARDS in needs else [])])
+
+
+def marks_read(needs: Collection[str] | None) -> list[str]:
+    """The marks that are read when a loss has these needs; step rewards are nothing without the steps."""
+    return [m for m in MARKS if needs is None or m in needs or (m == STEPS and STEP_REWARDS in needs)]
+
 
 ALIASES: Final = {"prefix": "initial_reason_steps"}
 """Other names that are understood without a column map."""
 
-KEPT_COLUMNS: Final = (
-    "first_error_step",
-    "chosen_deviation",
-    "rejected_deviation",
-    "chosen_step_rewards",
-    "rejected_step_rewards",
-    "chosen_token_scores",
-    "rejected_token_scores",
-    "diff_spans_chosen",
-    "diff_spans_rejected",
-)
-"""Columns of a record that have a meaning here and are kept under `extra`."""
+NEEDED: Final = {
+    STEPS: "step labels (chosen_steps, rejected_steps)",
+    STEP_REWARDS: "step rewards (chosen_step_rewards, rejected_step_rewards, or first_error_step)",
+    WEIGHTS: "token weights (chosen_weights, rejected_weights)",
+    TOKEN_SCORES: "token scores (chosen_token_scores, rejected_token_scores)",
+    DIFF: "difference spans (diff_spans_chosen, diff_spans_rejected)",
+    EXTERNAL: "scores (score_chosen, score_rejected, or the rewards of a group)",
+    DEVIATION: "deviation weights (chosen_deviation)",
+    LABELS: "desirable/undesirable labels (label, or pairs)",
+}
+"""What a loss may need beside the responses, with the columns that give it."""
 
 # Why a record gives no row.
 EMPTY_ANSWER: Final = "empty_answer"
@@ -103,6 +159,8 @@ NULL_FIELD: Final = "null_field"
 BOUNDARY_MISMATCH: Final = "boundary_mismatch"
 NONFINITE: Final = "nonfinite"
 UNDESIRABLE: Final = "undesirable"
+STEP_MISMATCH: Final = "step_mismatch"
+TOKEN_MISMATCH: Final = "token_mismatch"
 
 REASONS: Final = {
     EMPTY_ANSWER: "a response without text",
@@ -116,6 +174,8 @@ REASONS: Final = {
     BOUNDARY_MISMATCH: "prompt and response do not rebuild the conversation as the chat template renders it",
     NONFINITE: "a score that is not a finite number",
     UNDESIRABLE: "a completion marked undesirable, which this loss would make likelier",
+    STEP_MISMATCH: "step rewards or a first wrong step that do not fit the steps",
+    TOKEN_MISMATCH: "values for tokens that were made for other tokens",
 }
 
 # What happened to rows that are kept.
@@ -134,6 +194,8 @@ THINKING_RESTORED: Final = "thinking_restored"
 SCORES_IGNORED: Final = "scores_ignored"
 NO_END_TOKEN: Final = "no_end_token"
 DUPLICATE_ID: Final = "duplicate_id"
+PAIR_SPLIT: Final = "pair_split"
+DIFF_FOUND: Final = "diff_found"
 
 NOTES: Final = {
     TRUNCATED_CHOSEN: "chosen responses were cut at max_length",
@@ -151,4 +213,6 @@ NOTES: Final = {
     SCORES_IGNORED: "rows have scores that do not match their responses in number; the scores are not used",
     NO_END_TOKEN: "rows end without an end token, because the tokenizer has none",
     DUPLICATE_ID: "ids occurred more than once and were made unique",
+    PAIR_SPLIT: "records with several responses became a desirable row, of the chosen one, and undesirable ones",
+    DIFF_FOUND: "rows have no difference spans; their tokens were compared by id",
 }

@@ -45,7 +45,12 @@ ROW = {
     rows.ANSWER: Value("string"),
     rows.LABEL: Value("bool"),
     rows.STEPS: List(List(Value("int32"))),
+    rows.STEP_REWARDS: List(List(Value("float32"))),
+    rows.WEIGHTS: List(List(Value("float32"))),
+    rows.TOKEN_SCORES: List(List(Value("float32"))),
+    rows.DIFF: List(List(Value("bool"))),
     rows.EXTERNAL: List(Value("float32")),
+    rows.DEVIATION: List(Value("float32")),
     rows.EXTRA: Value("large_string"),
 }
 ACCOUNT = {
@@ -68,6 +73,11 @@ class Task:
     source: Source
     prefix: str
 
+    @property
+    def read_columns(self) -> frozenset[str]:
+        """Columns of a record that these options read."""
+        return rows.read_columns(self.encoder.options.needs)
+
     def __call__(self, batch: Mapping[str, list[Any]], numbers: Sequence[int]) -> dict[str, list[Any]]:
         """Columns of `ROW` and `ACCOUNT` for a batch of records."""
         records = [self.source.renamed(record) for record in batch_records(batch)]
@@ -75,7 +85,7 @@ class Task:
         lines: list[dict[str, Any]] = []
         for record, name, found in zip(records, names, self.encoder.encode(records, names), strict=True):
             for number, row in enumerate(found, start=1):
-                lines.append(_line(row, record, name if len(found) == 1 else f"{name}#{number}"))
+                lines.append(_line(row, record, name if len(found) == 1 else f"{name}#{number}", self.read_columns))
         lines[0]["columns"] = sorted({c for record in records for c, value in record.items() if value is not None})
         return {column: [line.get(column) for line in lines] for column in (*ROW, *ACCOUNT)}
 
@@ -89,15 +99,15 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be stored
 
 
-def _line(row: EncodedRow | Rejection, record: Record, name: str) -> dict[str, Any]:
+def _line(row: EncodedRow | Rejection, record: Record, name: str, read: frozenset[str]) -> dict[str, Any]:
     if isinstance(row, Rejection):
         return {rows.ID: name, "reason": row.reason, "detail": _clean(row.detail)}
     values = {
         rows.ANSWER: None if row.answer is None else _clean(row.answer),
         rows.LABEL: row.label,
-        rows.STEPS: row.steps,
-        rows.EXTERNAL: row.external,
-        rows.EXTRA: _extra(record),
+        **row.tokens,
+        **row.values,
+        rows.EXTRA: _extra(record, read),
     }
     return values | {
         rows.ID: name,
@@ -112,12 +122,12 @@ def _line(row: EncodedRow | Rejection, record: Record, name: str) -> dict[str, A
     }
 
 
-def _extra(record: Record) -> str | None:
+def _extra(record: Record, read: frozenset[str]) -> str | None:
     """Columns that are not read, as JSON text, for reports and for what reads them later."""
     kept = {
         name: value
         for name, value in record.items()
-        if value is not None and name not in rows.READ_COLUMNS and name not in rows.ALIASES
+        if value is not None and name not in read and name not in rows.ALIASES
     }
     return json.dumps(kept, default=str) if kept else None
 

@@ -134,6 +134,7 @@ def _joined(parts: Sequence[_Part], encoder: Encoder, *, name: str, seed: int) -
         sources=described,
         fingerprint=fingerprint(found),
         rules=encoder.rules,
+        read=rows.read_columns(encoder.options.needs),
     )
     return Prepared(found.select_columns([c for c in ROW if c in rows.ALWAYS or c in tally.has]), audit)
 
@@ -192,7 +193,7 @@ def fingerprint(dataset: Dataset) -> str:
     digest = hashlib.sha256()
     columns = [
         c
-        for c in (rows.PROMPT_IDS, rows.RESPONSES, rows.MASKS, rows.STEPS, rows.EXTERNAL, rows.LABEL)
+        for c in (rows.PROMPT_IDS, rows.RESPONSES, rows.MASKS, *rows.PER_TOKEN, *rows.PER_RESPONSE, rows.LABEL)
         if c in dataset.features
     ]
     for batch in dataset.select_columns(columns).with_format("arrow").iter(1000):

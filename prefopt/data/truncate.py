@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from prefopt.data import rows
 from prefopt.data.encoded import EncodedRow
@@ -43,19 +44,21 @@ def _without_start(row: EncodedRow, limit: int, bos_id: int | None, size: str) -
 def _without_ends(row: EncodedRow, room: int, options: DataOptions) -> EncodedRow:
     """Responses cut at their end. An end token that is cut off comes back only when `eos_on_cut` asks for it."""
     cut = [len(ids) > room for ids in row.responses]
-    responses, masks, steps = [], [], []
+    responses, masks = [], []
+    tokens: dict[str, list[list[Any]]] = {name: [] for name in row.tokens}
     for r, ids in enumerate(row.responses):
         end = row.ends[r]
         close = [end] if cut[r] and options.eos_on_cut and end is not None else []
         keep = min(len(ids), room) - len(close) * cut[r]
         responses.append(ids[:keep] + close)
         masks.append(row.masks[r][:keep] + [True] * len(close))
-        steps.append([] if row.steps is None else row.steps[r][:keep] + [rows.OUTSIDE] * len(close))
+        for name, values in row.tokens.items():
+            tokens[name].append(values[r][:keep] + [rows.PER_TOKEN[name]] * len(close))
         if not any(masks[-1][:keep]):
             raise RejectedError(
                 rows.NO_ANSWER_LEFT, f"{room} tokens are left for the response, and none of them is scored"
             )
     notes = [rows.TRUNCATED_CHOSEN] * cut[0] + [rows.TRUNCATED_REJECTED] * any(cut[1:])
     notes += [rows.END_LOST_ONE_SIDE] * (len(cut) > 1 and not all(cut))
-    shorter = replace(row, responses=responses, masks=masks, steps=None if row.steps is None else steps).noted(*notes)
+    shorter = replace(row, responses=responses, masks=masks, tokens=tokens).noted(*notes)
     return shorter.distinct(rows.IDENTICAL_CUT)

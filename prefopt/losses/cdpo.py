@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class CDPOParams(LossParams):
     beta: float = Field(0.1, gt=0, description="pull towards the reference: larger keeps the policy closer, 1/nat")
-    only_neg: bool = Field(True, description="weigh the rejected tokens only; false: the chosen ones by s as well")
+    only_neg: bool = Field(True, description="weigh rejected tokens only; false: chosen ones by s as well")
 
     @model_validator(mode="before")
     @classmethod

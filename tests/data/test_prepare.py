@@ -120,7 +120,7 @@ def test_undesirable_completions_are_left_out_and_not_counted_as_lost(tmp_path: 
 
 
 def test_undesirable_completions_alone_are_no_data(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"(?s)no row can be used.*No loss learns from undesirable completions yet"):
+    with pytest.raises(DataError, match=r"(?s)no row can be used.*this one needs `label: true`"):
         prepare(tmp_path, UNPAIRED[1:4], responses="single", max_lost=1.0)
 
 
@@ -160,10 +160,12 @@ def test_columns_that_are_not_read_are_listed_once_and_kept(tmp_path: Path) -> N
     ]
 
 
-def test_columns_of_other_methods_are_kept(tmp_path: Path) -> None:
-    records = [record | {"chosen_deviation": 0.5, "diff_spans_chosen": [[0, 2]]} for record in GOOD[:2]]
-    found = prepare(tmp_path, records)
-    assert json.loads(found.rows[1]["extra"])["diff_spans_chosen"] == [[0, 2]]
+def test_columns_of_other_methods_are_kept_and_told(tmp_path: Path) -> None:
+    records = [record | {"chosen_deviation": 0.5, "diff_spans_chosen": [[0, 99]]} for record in GOOD[:2]]
+    found = prepare(tmp_path, records, needs=("deviation",))
+    assert json.loads(found.rows[1]["extra"]) == {"diff_spans_chosen": [[0, 99]]}
+    assert found.audit.unused == ("diff_spans_chosen",)
+    assert found.rows["deviation"][0][0] == 0.5
 
 
 def test_optional_columns_may_be_there_for_some_rows(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_steps_are_labelled_by_the_characters_of_their_tokens() -> None:
         text(tokenizer, [i for i, s in zip(row.responses[0], row.steps[0], strict=True) if s == k]) for k in (0, 1)
     ]
     assert "".join(pieces) == chosen
-    assert pieces[1].strip().startswith("Step 2")
+    assert pieces[1].strip().startswith("2: 2+12")  # " Step" is one token here with the period before it
     assert row.steps[0][-1] == -1  # the end token
     assert (
         text(tokenizer, [i for i, s in zip(row.responses[1], row.steps[1], strict=True) if s == 0]).strip() == "answer"
