@@ -15,7 +15,7 @@ from prefopt.params import KeyPath, Settings
 _TRL = {
     "loss_type": "write `loss: {name: ...}`; `prefopt losses` lists them",
     "loss_weights": "give `loss` a list, each loss with its own `weight`",
-    "rpo_alpha": "give `loss` a list, `- {name: dpo}` and `- {name: nll, weight: ...}`",
+    "rpo_alpha": "write `loss: {name: irpo, alpha: ...}`, with `nll_norm: batch_tokens` for the same numbers",
     "max_prompt_length": "data.max_length bounds prompt and response together, and data.truncate says which end is cut",
     "max_completion_length": "data.max_length bounds prompt and response together; data.truncate says what is cut",
     "max_target_length": "data.max_length bounds prompt and response together; data.truncate says what is cut",
@@ -63,9 +63,9 @@ _TRL = {
     "bnb_4bit_quant_type": "write model.quantization: 4bit",
     "bnb_4bit_quant_storage": "write model.quantization: 4bit",
     "use_bnb_nested_quant": "write model.quantization: 4bit",
-    "ld_alpha": "there is no such weighting in `dpo`; `prefopt losses` lists losses that normalise or discount length",
-    "f_divergence_type": "other divergences are losses of their own; `prefopt losses` lists them",
-    "f_alpha_divergence_coef": "other divergences are losses of their own; `prefopt losses` lists them",
+    "ld_alpha": "it is the option ld_alpha of `loss: {name: ld_dpo}`",
+    "f_divergence_type": "write `loss: {name: f_dpo, divergence: ...}`",
+    "f_alpha_divergence_coef": "write loss.alpha of `{name: f_dpo, divergence: alpha}`, which is 1 minus that number",
     "use_weighting": "write loss.modify: [wpo]",
     "discopop_tau": "it is the option tau of `loss: {name: discopop}`",
     "simpo_gamma": "write loss.gamma_beta_ratio of `loss: {name: simpo}`, which is gamma / beta",
@@ -188,17 +188,18 @@ FOREIGN: Mapping[str, tuple[str, str]] = {
 
 LOSS_NAMES: Mapping[str, str] = {
     "sigmoid": "dpo",
-    "hinge": "slic",
     "robust": "robust_dpo",
-    "exo_pair": "exo",
-    "nca_pair": "nca",
-    "bco_pair": "bco",
-    "sppo_hard": "sppo",
-    "kto_pair": "kto",
     "sigmoid_norm": "ln_dpo",
     "sft": "nll",
+    "kto_pair": "kto",
+    "aot_pair": "aot_unpaired",
 }
-"""TRL's `loss_type` values whose loss has another name here."""
+"""TRL's `loss_type` values, earlier ones included, whose loss has another name here."""
+
+NOT_HERE: Mapping[str, str] = {
+    "apo_zero_unpaired": "on pairs it is 'apo_zero'; on single responses 'kto' is the nearest, with a reference point",
+}
+"""TRL's `loss_type` values that no loss here stands for, and what comes nearest."""
 
 
 def advice(path: KeyPath) -> str | None:
@@ -241,14 +242,13 @@ def unknown_loss(name: str) -> str | None:
     """A sentence for a loss name that is TRL's or nearly so; nothing for one that is known here or nowhere."""
     if known_loss(name):
         return None
-    theirs = next(iter(get_close_matches(name.lower(), LOSS_NAMES, n=1, cutoff=0.8)), None)
+    theirs = next(iter(get_close_matches(name.lower(), [*LOSS_NAMES, *NOT_HERE], n=1, cutoff=0.8)), None)
     if theirs is None:
         return None
-    ours = LOSS_NAMES[theirs]
     start = f"unknown loss '{name}'." if name != theirs else ""
-    if known_loss(ours):
-        return f"{start} TRL's '{theirs}' is '{ours}' here.".strip()
-    return f"{start} TRL's '{theirs}' is not available yet. Losses: {', '.join(loss_names())}.".strip()
+    if theirs in NOT_HERE:
+        return f"{start} TRL's '{theirs}' is not available: {NOT_HERE[theirs]}.".strip()
+    return f"{start} TRL's '{theirs}' is '{LOSS_NAMES[theirs]}' here.".strip()
 
 
 def known_loss(name: str) -> bool:

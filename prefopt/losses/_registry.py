@@ -31,6 +31,11 @@ Select = Callable[[Scores, Any, StepContext], "Tensor"]
 AMBIGUOUS = {
     "rdpo": "robust_dpo (known label-flip rate), refined_dpo (external reward scores) or r_dpo (length regularised)",
     "r-dpo": "r_dpo (length regularised), robust_dpo (known label-flip rate) or refined_dpo (external reward scores)",
+    "rpo": "irpo (DPO plus NLL), robust_dpo (known label-flip rate) or refined_dpo (external reward scores)",
+    "ndpo": "ln_dpo (log-ratio per token) or nca_pair (noise contrastive)",
+    "ldpo": "ln_dpo (log-ratio per token), ld_dpo (excess length discounted) or r_dpo (length regularised)",
+    "tdpo": "tdpo1 (both KLs in the margin) or tdpo2 (weighted, the chosen KL held fixed)",
+    "apo": "apo_zero (chosen responses better than the model) or apo_down (worse than the model)",
 }
 """Abbreviations that name more than one method: they get an error that lists what they may mean."""
 

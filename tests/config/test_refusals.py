@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
-from prefopt.config.foreign import FOREIGN, LOSS_NAMES, advice
+from prefopt.config.foreign import FOREIGN, LOSS_NAMES, NOT_HERE, advice, known_loss, unknown_loss
 from prefopt.config.sections import SECTIONS
 from prefopt.config.training import NAMES
 from prefopt.losses import loss_names
@@ -76,7 +77,8 @@ def test_everything_that_is_wrong_is_told_at_once_in_order(refused: Refused) -> 
         ("name: dpo", "name: nll\n  modify: [wpo]", "7: modify: 'wpo' does not go with loss 'nll': it does not compare a pair."),
         ("name: dpo", "name: 5", "6: loss.name must be text; got 5."),
         ("name: dpo", "beta: 0.1", "5: loss.name is required and not given; `prefopt losses` lists the names."),
-        ("name: dpo", "name: hinge", f"6: TRL's 'hinge' is not available yet. Losses: {', '.join(loss_names())}."),
+        ("name: dpo", "name: apo_zero_unpaired", "6: TRL's 'apo_zero_unpaired' is not available: on pairs it is "
+         "'apo_zero'; on single responses 'kto' is the nearest, with a reference point."),
         ("name: dpo", "name: sigmoid", "6: TRL's 'sigmoid' is 'dpo' here."),
         ("loss:\n  name: dpo", "loss: dpo", "5: loss must be a mapping with a name, or a list of them; got 'dpo'; "
          "write `loss: {name: dpo}`."),
@@ -222,6 +224,32 @@ def test_no_name_is_foreign_and_ours_at_the_same_place() -> None:
     assert not tops & FOREIGN.keys()
 
 
-def test_trl_names_of_losses_lead_to_losses_that_exist_or_say_so() -> None:
-    assert {ours for theirs, ours in LOSS_NAMES.items()} >= {"dpo", "robust_dpo", "nll"}
-    assert not LOSS_NAMES.keys() & set(loss_names())
+def trl_loss_types() -> set[str]:
+    """Every `loss_type` that TRL's preference trainers compare with, read from their sources."""
+    spec = importlib.util.find_spec("trl")
+    assert spec is not None
+    assert spec.origin is not None
+    root = Path(spec.origin).parent
+    files = ["trainer/dpo_trainer.py", "trainer/kto_trainer.py", "experimental/cpo/cpo_trainer.py"]
+    text = "".join((root / file).read_text(encoding="utf-8") for file in files)
+    return set(re.findall(r'loss_type == "(\w+)"', text))
+
+
+def test_every_loss_type_of_trl_is_a_loss_here_or_has_an_answer() -> None:
+    theirs = trl_loss_types()
+    assert theirs >= {"sigmoid", "sigmoid_norm", "bco_pair", "aot_unpaired", "simpo", "kto", "apo_zero_unpaired"}
+    assert [name for name in theirs if not known_loss(name) and unknown_loss(name) is None] == []
+
+
+def test_trl_names_of_losses_lead_to_losses_that_exist() -> None:
+    assert all(known_loss(ours) for ours in LOSS_NAMES.values())
+    assert not (LOSS_NAMES.keys() | NOT_HERE.keys()) & set(loss_names())
+    assert not any(known_loss(name) for name in NOT_HERE)
+
+
+@pytest.mark.parametrize("name", ["ld_alpha", "f_divergence_type", "rpo_alpha", "discopop_tau"])
+def test_trl_settings_of_a_loss_name_the_loss(name: str) -> None:
+    told = advice(("loss", name))
+    assert told is not None
+    (loss,) = re.findall(r"name: (\w+)", told)
+    assert known_loss(loss)
