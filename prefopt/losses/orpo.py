@@ -26,7 +26,7 @@ class ORPOParams(LossParams):
     aggregate="mean",
     coupled=True,
     window=nll_window,
-    source="arXiv:2403.07691 Eqs. 6 and 7",
+    source="arXiv:2403.07691",
 )
 def orpo(scores: Scores, params: ORPOParams, context: StepContext | None = None) -> LossOutput:
     """Learn the chosen response, and make its odds larger than those of the rejected one.
@@ -41,7 +41,7 @@ def orpo(scores: Scores, params: ORPOParams, context: StepContext | None = None)
 
     Shapes: scores [B, 2, T] -> losses [B], rewards [B, 2] (lam times the mean log-probability).
     Metrics: orpo/log_odds_ratio, lor; orpo/nll, nats per token.
-    Source: arXiv:2403.07691 Eqs. 6 and 7.
+    Source: arXiv:2403.07691.
     Differs: the authors' code takes the NLL over prompt and response; scores hold response tokens only, so the form
         over the prompt cannot be had here, and this is the paper's text. It averages over the tokens of the batch,
         which is `nll_norm: batch_tokens`; by default each response counts once.

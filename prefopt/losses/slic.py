@@ -15,7 +15,7 @@ class SLiCParams(LossParams):
     lam: float = Field(0.1, ge=0, description="weight of the NLL of the chosen response, dimensionless")
 
 
-@register_loss("slic", params=SLiCParams, source="arXiv:2305.10425 (SLiC-HF, rank calibration with cross-entropy)")
+@register_loss("slic", params=SLiCParams, source="arXiv:2305.10425 (SLiC-HF)")
 def slic(scores: Scores, params: SLiCParams) -> LossOutput:
     """Make the chosen response likelier than the rejected one by a fixed gap, and keep it likely.
 
