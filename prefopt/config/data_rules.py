@@ -14,22 +14,12 @@ from prefopt.config.sections import DataSection, EvaluationSection, SourceSectio
 from prefopt.config.training import value_of
 from prefopt.config.written import Written
 from prefopt.data.readers import TEXT_FORMATS
-from prefopt.data.rows import ALIASES, READ_COLUMNS
+from prefopt.data.rows import ALIASES, NEEDED, READ_COLUMNS
 from prefopt.errors import DataError, Problem, did_you_mean
 from prefopt.losses import Objective, loss_names, loss_spec
 from prefopt.params import KeyPath
-from prefopt.scores import Need
 
 _COLUMNS = (*READ_COLUMNS, *ALIASES)
-NEEDED_COLUMNS = {
-    Need.STEPS: ("step labels", "chosen_steps", "rejected_steps"),
-    Need.STEP_REWARDS: ("step rewards", "chosen_step_rewards", "rejected_step_rewards"),
-    Need.TOKEN_SCORES: ("token scores", "chosen_token_scores", "rejected_token_scores"),
-    Need.DIFF: ("difference masks", "diff_spans_chosen", "diff_spans_rejected"),
-    Need.EXTERNAL: ("scores of a reward model", "score_chosen", "score_rejected"),
-    Need.DEVIATION: ("deviation weights", "chosen_deviation", "rejected_deviation"),
-    Need.LABELS: ("desirable/undesirable labels", "label"),
-}
 
 
 def sources(data: DataSection) -> Iterator[tuple[KeyPath, SourceSection]]:
@@ -137,9 +127,9 @@ def _wrong_form(seen: Peek, objective: Objective, file: str) -> str:
 
 
 def _missing_need(seen: Peek, objective: Objective, file: str) -> str:
-    for need, (words, *columns) in NEEDED_COLUMNS.items():
-        if need in objective.needs and not seen.columns >= set(columns):
-            return f"needs {words}, but {file} has none (columns {' and '.join(columns)})."
+    for need, needed in NEEDED.items():
+        if need in objective.needs and not any(seen.columns >= set(names) for names in needed.columns):
+            return f"needs {needed.words}, but {file} has none ({needed.where})."
     return ""
 
 

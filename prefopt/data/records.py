@@ -313,4 +313,5 @@ def check_needs(example: Example, options: DataOptions) -> None:
         else:
             missing = any(getattr(mark, need) is None for mark in example.marks)
         if missing:
-            raise RejectedError(rows.NULL_FIELD, f"the loss reads {rows.NEEDED[need]}, and the row has none")
+            text = f"the loss reads {rows.NEEDED[need].words}, and the row has none ({rows.NEEDED[need].where})"
+            raise RejectedError(rows.NULL_FIELD, text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import Any, Final, NotRequired, TypedDict
+from typing import Any, Final, NamedTuple, NotRequired, TypedDict
 
 ID: Final = "id"
 PROMPT_IDS: Final = "prompt_ids"
@@ -135,17 +135,34 @@ def marks_read(needs: Collection[str] | None) -> list[str]:
 ALIASES: Final = {"prefix": "initial_reason_steps"}
 """Other names that are understood without a column map."""
 
+
+class Needed(NamedTuple):
+    """What a loss may need beside the responses, in words, and the sets of columns each of which gives it."""
+
+    words: str
+    columns: tuple[tuple[str, ...], ...]
+
+    @property
+    def where(self) -> str:
+        """`columns a and b, or c`."""
+        return f"columns {', or '.join(' and '.join(names) for names in self.columns)}"
+
+
 NEEDED: Final = {
-    STEPS: "step labels (chosen_steps, rejected_steps)",
-    STEP_REWARDS: "step rewards (chosen_step_rewards, rejected_step_rewards, or first_error_step)",
-    WEIGHTS: "token weights (chosen_weights, rejected_weights)",
-    TOKEN_SCORES: "token scores (chosen_token_scores, rejected_token_scores)",
-    DIFF: "difference spans (diff_spans_chosen, diff_spans_rejected)",
-    EXTERNAL: "scores (score_chosen, score_rejected, or the rewards of a group)",
-    DEVIATION: "deviation weights (chosen_deviation)",
-    LABELS: "desirable/undesirable labels (label, or pairs)",
+    STEPS: Needed("step labels", (("chosen_steps", "rejected_steps"), ("responses_steps",))),
+    STEP_REWARDS: Needed(
+        "step rewards",
+        (("chosen_step_rewards", "rejected_step_rewards"), (FIRST_ERROR,), ("responses_step_rewards",)),
+    ),
+    WEIGHTS: Needed("token weights", (("chosen_weights",), ("rejected_weights",), ("responses_weights",))),
+    TOKEN_SCORES: Needed("token scores", (("rejected_token_scores",), ("responses_token_scores",))),
+    DIFF: Needed("two responses that differ", (("diff_spans_chosen", "diff_spans_rejected"), ("chosen", "rejected"))),
+    EXTERNAL: Needed("scores of a reward model", (("score_chosen", "score_rejected"), ("responses", "rewards"))),
+    DEVIATION: Needed("deviation weights", (("chosen_deviation",), ("responses_deviation",))),
+    LABELS: Needed(
+        "desirable/undesirable labels", (("completion", "label"), ("chosen", "rejected"), ("responses", "rewards"))
+    ),
 }
-"""What a loss may need beside the responses, with the columns that give it."""
 
 # Why a record gives no row.
 EMPTY_ANSWER: Final = "empty_answer"

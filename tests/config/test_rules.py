@@ -480,10 +480,11 @@ def test_a_loss_over_the_batch_warns_when_the_batch_is_one_prompt(monkeypatch: p
 
 
 def test_every_need_that_comes_from_data_names_its_columns() -> None:
-    from prefopt.config.data_rules import NEEDED_COLUMNS
+    from prefopt.data.rows import NEEDED, READ_COLUMNS
 
-    computed = {Need.REFERENCE, Need.TOKENS, Need.LENGTHS, Need.KL, Need.SUM_SQUARES, Need.WEIGHTS, Need.MISMATCHED}
-    assert set(NEEDED_COLUMNS) == set(Need) - computed
+    computed = {Need.REFERENCE, Need.TOKENS, Need.LENGTHS, Need.KL, Need.SUM_SQUARES, Need.MISMATCHED}
+    assert set(NEEDED) == set(Need) - computed
+    assert {name for needed in NEEDED.values() for names in needed.columns for name in names} <= set(READ_COLUMNS)
 
 
 def test_what_is_not_available_is_refused_only_where_it_is_a_setting() -> None:
