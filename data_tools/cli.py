@@ -1,24 +1,16 @@
-"""The command line of data_tools: a command parses, calls one function, and reports. New commands register on `app`."""
+"""The command line of data_tools: the commands of `data_tools.commands`, and what becomes of errors."""
 
-import json
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from importlib import import_module
+from pkgutil import iter_modules
 
 import typer
 
-from data_tools.problems import FLAW_ELSEWHERE, Flaw, make_problems
-from data_tools.records import DataToolsError, read_numbered, text_field, write_records
-
-app = typer.Typer(
-    name="data_tools",
-    help="Make and check preference data. `prefopt data COMMAND` runs the same commands.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+from data_tools import commands
+from data_tools.command import app
+from data_tools.errors import DataToolsError
 
 
 @app.callback()
@@ -26,52 +18,12 @@ def _root() -> None:
     """Keeps the name of the command on the command line also while there is only one command."""
 
 
-@app.command()
-def problems(
-    out: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="JSON-lines file to write", show_default=False)],
-    number: Annotated[int, typer.Option("--count", min=0, help="how many problems")] = 1000,
-    seed: Annotated[int, typer.Option(help="the same seed gives the same problems")] = 0,
-    flaw: Annotated[
-        float, typer.Option(min=0, max=1, help="probability of the wrong operation for the planted surface forms")
-    ] = 0.0,
-    flaw_elsewhere: Annotated[
-        float, typer.Option(min=0, max=1, help="the same for all other forms; counts only with --flaw above 0")
-    ] = FLAW_ELSEWHERE,
-    exclude: Annotated[
-        list[Path] | None, typer.Option(help="JSON-lines file whose prompts must not occur; may be repeated")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="do everything but write")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="report as one JSON object")] = False,
-) -> None:
-    """Write seeded arithmetic word problems with step-by-step solutions and answers."""
-    excluded = {prompt for path in exclude or () for prompt in _prompts(path)}
-    made = make_problems(number, seed=seed, flaw=Flaw(flaw, flaw_elsewhere) if flaw > 0 else None, exclude=excluded)
-    if not dry_run:
-        write_records(out, (problem.record() for problem in made))
-    summary = {
-        "command": "problems",
-        "out": str(out),
-        "written": not dry_run,
-        "count": len(made),
-        "seed": seed,
-        "excluded_prompts": len(excluded),
-        "with_distractor": sum(problem.distractor for problem in made),
-        "with_planted_flaw": sum(bool(problem.planted) for problem in made),
-    }
-    flawed = f", {summary['with_planted_flaw']} with a planted flaw" if flaw > 0 else ""
-    report(summary, f"{out}: {'would write' if dry_run else 'wrote'} {len(made)} problems{flawed}.", as_json=as_json)
-
-
-def report(summary: dict[str, Any], sentence: str, *, as_json: bool) -> None:
-    """Print what a command did: one JSON object and nothing else, or one sentence."""
-    typer.echo(json.dumps(summary, ensure_ascii=False) if as_json else sentence)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns 0 for done, 1 for a failure while running, 2 for input that was refused."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     try:
+        _discover()
         app([argument for argument in arguments if argument != "--debug"], prog_name="python -m data_tools")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
@@ -82,13 +34,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _discover() -> None:
+    """Import every module of `data_tools.commands`; importing one registers its command."""
+    for module in sorted(iter_modules(commands.__path__), key=lambda module: module.name):
+        if not module.name.startswith("_"):
+            import_module(f"{commands.__name__}.{module.name}")
+
+
 def _complain(error: Exception, *, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     kind = "" if isinstance(error, DataToolsError) else f"{type(error).__name__}: "
     typer.echo(f"error: {kind}{error}", err=True)
     return code
-
-
-def _prompts(path: Path) -> list[str]:
-    return [text_field(record, "prompt", f"{path}:{line}") for line, record in read_numbered(path)]

@@ -1,0 +1,1 @@
+"""The commands of `prefopt data`: one module each, found by being here. How to write one: `data_tools.command`."""

@@ -1,0 +1,103 @@
+"""`prefopt data inject`: right solutions in, pairs of a right and a wrong text out."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from data_tools.answers import final_answer, same_answer
+from data_tools.command import Options, RunInfo, record_command
+from data_tools.errors import DataToolsError, RecordError
+from data_tools.fields import optional_text, text_of
+from data_tools.inject import KINDS, Filters, RuleInjector, SolutionItem, build_pair, provenance, row_random
+from data_tools.run import Output, RecordFunction, Reject, Row
+from data_tools.steps import StepError, split_steps
+
+MAX_SOLUTION = 100_000
+"""Characters. Longer texts are no solutions in steps."""
+
+
+class InjectOptions(Options):
+    """What errors are made, where, and which are kept."""
+
+    mode: Literal["step", "suffix", "full"] = Field(
+        "step", description="pairs of one step, of everything from a step on, or of whole solutions"
+    )
+    splitter: Literal["auto", "numbered", "paragraph", "line", "sentence", "code"] = Field(
+        "auto", description="how solutions are split into steps"
+    )
+    kinds: list[str] = Field(
+        default_factory=list, description="kinds of errors; all that can be verified, if not given"
+    )
+    kind_weights: list[str] = Field(default_factory=list, description="KIND=WEIGHT, in place of the kinds' own weights")
+    step_weights: Literal["uniform", "early", "late"] = Field("uniform", description="which steps are drawn more often")
+    pairs: int = Field(1, ge=1, le=100, description="most pairs of one solution")
+    prose: bool = Field(False, description="carry new values also into numbers outside of equations")
+    min_similarity: float = Field(0.8, ge=0, le=1, description="least similarity of right and wrong step, 1 is equal")
+    min_length_ratio: float = Field(0.7, gt=0, le=1, description="shortest wrong step, as a share of the right one")
+    max_length_ratio: float = Field(1.3, ge=1, description="longest wrong step, as a share of the right one")
+    plausible: bool = Field(True, description="only values that look like those they replace")
+
+
+@record_command(InjectOptions, tally=("error_kind", "verified"))
+def inject(options: InjectOptions, run: RunInfo) -> RecordFunction:
+    """Put one error into right solutions: pairs for preference training, with no model.
+
+    Records have `prompt`, `solution` (or `completion`) and `answer`, and perhaps `id`. Every wrong text is proven wrong
+    by computing its equations; what cannot be proven is not written.
+    """
+    injector = RuleInjector(
+        mode=options.mode,
+        kinds=tuple(options.kinds) or tuple(KINDS),
+        kind_weights=_weights(options.kind_weights),
+        step_weights=options.step_weights,
+        pairs=options.pairs,
+        prose=options.prose,
+        filters=Filters(options.min_similarity, options.min_length_ratio, options.max_length_ratio, options.plausible),
+    )
+    source = provenance(injector.name, injector.version, run.seed)
+
+    def pairs(row: Row) -> Iterator[Output]:
+        item = solution_item(row, options.splitter)
+        if item.answer is not None and not _states(item.steps.text, item.answer):
+            raise RecordError(f"{row.where}: the solution's answer is not '{item.answer}'.", reason="wrong_answer")
+        found = injector.inject(item, row_random(run.seed, item.id, "inject"))
+        if not found:
+            yield Reject("no_verified_error", "no step has an equation that takes a provable, plausible error")
+        for number, injection in enumerate(found):
+            yield {**build_pair(item, injection, options.mode, number=number, prompt=row.record["prompt"]), **source}
+
+    return pairs
+
+
+def solution_item(row: Row, splitter: str) -> SolutionItem:
+    """A record as a solution in steps. Raises: `RecordError` for a record that is none."""
+    solution = text_of(row.record, ("solution", "completion"), row.where)
+    if len(solution) > MAX_SOLUTION:
+        raise RecordError(f"{row.where}: the solution has over {MAX_SOLUTION:,} characters.", reason="too_long")
+    try:
+        steps = split_steps(solution, splitter)
+    except StepError as error:
+        raise RecordError(f"{row.where}: {error}", reason="no_steps") from error
+    if not len(steps):
+        raise RecordError(f"{row.where}: the solution has no steps for splitter '{splitter}'.", reason="no_steps")
+    return SolutionItem(row.id, text_of(row.record, "prompt", row.where), steps, optional_text(row.record, "answer"))
+
+
+def _states(solution: str, answer: str) -> bool:
+    """Whether a solution ends in the given answer, or states none."""
+    stated = final_answer(solution)
+    return stated is None or same_answer(stated, answer)
+
+
+def _weights(given: list[str]) -> dict[str, float]:
+    weights = {}
+    for pair in given:
+        kind, _, weight = pair.partition("=")
+        try:
+            weights[kind] = float(weight)
+        except ValueError:
+            raise DataToolsError(f"--kind-weights must be KIND=NUMBER; got '{pair}'.") from None
+        if not 0 <= weights[kind] < float("inf"):
+            raise DataToolsError(f"--kind-weights must be 0 or above and finite; got '{pair}'.")
+    return weights

@@ -1,0 +1,95 @@
+"""Whether an equation of a text is true, false, or beyond what can be said with certainty."""
+
+from enum import Enum
+from fractions import Fraction
+
+from data_tools.equations.expression import Value, magnitude
+from data_tools.equations.parse import Equation, Side, agreement, find_equations
+
+_CONVERSIONS = frozenset(
+    (2, 3, 4, 7, 8, 10, 12, 16, 20, 24, 30, 36, 50, 52, 60, 100, 365, 1000, 1440, 1760, 3600, 5280)
+)
+
+
+class Verdict(Enum):
+    """What an equation is."""
+
+    TRUE = "true"
+    FALSE = "false"
+    UNKNOWN = "unknown"
+
+
+def judge(equation: Equation) -> Verdict:
+    """TRUE if all sides agree exactly or within the rounding of a printed result, FALSE if some surely do not.
+
+    UNKNOWN where a difference may have an innocent reason: a quotient cut or rounded to fewer digits than half a unit
+    allows, running totals, unit words with a ratio that converts one unit into another ("60 + 30 = 1.5 hours").
+    """
+    if equation.site is not None:
+        return Verdict.TRUE
+    verdicts = {_compare(left, right) for left, right in zip(equation.sides, equation.sides[1:], strict=False)}
+    if Verdict.FALSE in verdicts:
+        return Verdict.FALSE
+    return Verdict.UNKNOWN if Verdict.UNKNOWN in verdicts else Verdict.TRUE
+
+
+def judged(text: str) -> list[tuple[Equation, Verdict]]:
+    """The equations of a text with their verdicts."""
+    return [(equation, judge(equation)) for equation in find_equations(text)]
+
+
+def _compare(left: Side, right: Side) -> Verdict:
+    if left.value is None or right.value is None:
+        return Verdict.UNKNOWN
+    if left.result is not None and right.result is not None and (left.units or right.units):
+        return Verdict.UNKNOWN  # "1 hour = 60 minutes" inside a chain
+    if _agree(left, right) or _agree(right, left):
+        return Verdict.TRUE
+    if right.result is None and right.tokens[0].value == left.value:
+        return Verdict.UNKNOWN  # "3 + 4 = 7 + 1 = 8": a running total, and who writes it means what is right
+    if _rounded(left, right) or _rounded(right, left) or _mixed(left) or _mixed(right):
+        return Verdict.UNKNOWN
+    percent = any(token.percent for token in (*left.tokens, *right.tokens))
+    if percent and _hundredfold(left.value, right.value):
+        return Verdict.UNKNOWN
+    if (left.units or right.units) and _converts(left.value, right.value):
+        return Verdict.UNKNOWN
+    return Verdict.FALSE
+
+
+def _agree(side: Side, other: Side) -> bool:
+    """Whether the second side states the value of the first."""
+    assert side.value is not None
+    assert other.value is not None
+    result = other.result
+    if result is None:
+        return side.value == other.value
+    return bool(agreement(side.value, other.value, result.places, percent=result.percent))
+
+
+def _rounded(side: Side, other: Side) -> bool:
+    """Whether the second side may be a shorter number for a value that has no end: cut, or rounded to the whole."""
+    if other.result is None or side.value is None or other.value is None or side.result is not None:
+        return False
+    unit = Fraction(1, 10**other.result.places) / (100 if other.result.percent else 1)
+    return Fraction(side.value).denominator != 1 and magnitude(side.value - other.value) < unit
+
+
+def _mixed(side: Side) -> bool:
+    """Whether different units stand inside one side, so that numbers alone decide nothing."""
+    if side.result is not None:
+        return False
+    return len({unit.strip("/ ").lower().rstrip("s") for unit in side.units if " " not in unit.strip()}) > 1
+
+
+def _hundredfold(left: Value, right: Value) -> bool:
+    """Whether the sides differ by the factor of a percent sign, rounding aside: "9 / 21 * 100% = 42.857"."""
+    a, b = Fraction(left), Fraction(right)
+    return abs(100 * a - b) < 1 or abs(100 * b - a) < 1
+
+
+def _converts(left: Value, right: Value) -> bool:
+    if not left or not right:
+        return False
+    ratio = abs(Fraction(left) / Fraction(right))
+    return ratio in _CONVERSIONS or 1 / ratio in _CONVERSIONS

@@ -1,0 +1,236 @@
+"""Errors by rule: found, made, carried forward and verified without a model."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+from data_tools.answers import same_answer
+from data_tools.equations import Reading, Site, Token, Verdict, judge
+from data_tools.inject.edits import Change, Edited, edit
+from data_tools.inject.item import Injection, Mode, SolutionItem, Verified
+from data_tools.inject.kinds import KINDS, UNCHECKED, Scene
+from data_tools.inject.propagate import Carried, chain
+from data_tools.inject.screen import Filters, proven_wrong, reveals
+from data_tools.inject.words import dropped_step, relation
+from data_tools.records import DataToolsError
+
+STEP_WEIGHTS = ("uniform", "early", "late")
+
+
+@dataclass(frozen=True)
+class RuleInjector:
+    """Draws a step, a kind and its parameters until an edit is verified and passes the filters.
+
+    The step is drawn among those with a true equation, by `step_weights`; the kind by `kind_weights`, which replace the
+    kinds' own. In mode `step` the error is carried to the end of its step, in `suffix` and `full` to the final answer,
+    which must then be another. `kinds` of errors in words have no proof and count as verified "none".
+    """
+
+    mode: Mode = "step"
+    kinds: Sequence[str] = tuple(KINDS)
+    kind_weights: Mapping[str, float] = field(default_factory=dict)
+    step_weights: str = "uniform"
+    pairs: int = 1
+    prose: bool = False
+    filters: Filters = field(default_factory=Filters)
+
+    name: ClassVar[str] = "rule"
+    version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        known = (*KINDS, *UNCHECKED)
+        for kind in (*self.kinds, *self.kind_weights):
+            if kind not in known:
+                raise DataToolsError(f"there is no kind '{kind}' of errors. Kinds: {', '.join(known)}.")
+        if self.step_weights not in STEP_WEIGHTS:
+            raise DataToolsError(f"step weights are one of {', '.join(STEP_WEIGHTS)}; got '{self.step_weights}'.")
+        words = [kind for kind in self.kinds if kind in UNCHECKED]
+        if words and self.mode != "step":
+            raise DataToolsError(f"'{words[0]}' leaves the answer as it is and is only made in mode step.")
+
+    def inject(self, item: SolutionItem, rng: random.Random) -> list[Injection]:
+        """Up to `pairs` different errors of one solution."""
+        found: dict[str, Injection] = {}
+        for _ in range(self.pairs):
+            for injection in self._candidates(item, rng):
+                if injection.edited_step not in found and self._usable(item, injection):
+                    found[injection.edited_step] = injection
+                    break
+        return list(found.values())
+
+    def _usable(self, item: SolutionItem, injection: Injection) -> bool:
+        """What only the winner is asked: no giveaway words, and no false equation in front of the error."""
+        if reveals(item.prompt, injection.edited_tail or injection.edited_step):
+            return False
+        before = (equation for k in range(1, injection.step) for equation in item.reading(k).equations)
+        return all(judge(equation) is not Verdict.FALSE for equation in before)
+
+    def _candidates(self, item: SolutionItem, rng: random.Random) -> Iterator[Injection]:
+        for number in self._step_order(len(item.steps), rng):
+            reading = item.reading(number)
+            if any(judge(equation) is Verdict.FALSE for equation in reading.equations):
+                continue
+            places = _places(item, number, reading)
+            if not places and not self._words:
+                continue
+            for kind in self._kind_order(rng):
+                if kind in UNCHECKED:
+                    injection = self._in_words(item, number, kind)
+                else:
+                    injection = self._in_equation(item, number, rng.choice(places), kind, rng) if places else None
+                if injection is not None:
+                    yield injection
+
+    def _step_order(self, count: int, rng: random.Random) -> list[int]:
+        numbers = list(range(1, count + 1))
+        if self.step_weights == "uniform":
+            rng.shuffle(numbers)
+            return numbers
+        weights = {k: float(k if self.step_weights == "late" else count + 1 - k) for k in numbers}
+        return sorted(numbers, key=lambda k: rng.random() ** (1 / weights[k]), reverse=True)
+
+    def _kind_order(self, rng: random.Random) -> list[str]:
+        """The kinds in random order, each drawn by its weight among those that are left."""
+        draws = sorted([(rng.random() ** power, kind) for power, kind in self._powers], reverse=True)
+        return [kind for _, kind in draws]
+
+    @cached_property
+    def _words(self) -> bool:
+        return any(kind in UNCHECKED for kind in self.kinds)
+
+    @cached_property
+    def _powers(self) -> list[tuple[float, str]]:
+        default = {kind: KINDS[kind].weight if kind in KINDS else 1.0 for kind in self.kinds}
+        return [(1 / weight, kind) for kind, weight in {**default, **self.kind_weights}.items() if weight > 0]
+
+    # -------------------------------------------------------------------------------------------- equations
+
+    def _in_equation(
+        self, item: SolutionItem, number: int, place: tuple[int, Scene], kind: str, rng: random.Random
+    ) -> Injection | None:
+        at, scene = place
+        site, reading = scene.site, item.reading(number)
+        if kind == "operand_substitute":
+            scene = scene._replace(others=item.known_before(number))
+        params = KINDS[kind].draw(scene, rng)
+        change = None if params is None else KINDS[kind].apply(scene, params)
+        if change is None or not self.filters.believable({change.old: change.new}, item.background):
+            return None
+        edited_step = self._step_edit(item, number, reading, site, change)
+        if edited_step is None or not self.filters.close(scene.step, edited_step.text):
+            return None
+        if not proven_wrong(reading.equations, edited_step.text, at, visible=change.visible):
+            return None
+        made = _made(number, kind, change, dict(params or {}))
+        if self.mode == "step":
+            return made(edited_step.text, None, edited_step, None, "equation")
+        begin = item.steps[number].body
+        tail = self._carried(item, site, change, item.reading_from(number), item.background.answer)
+        answer = tail and tail.answer
+        if tail is None or answer is None or same_answer(_printed(answer), item.answer):
+            return None
+        edited = edit(item.steps.text, tail.replacements, begin)
+        length = len(edited_step.text)
+        return made(edited.text[:length], edited.text, edited, _printed(answer), "answer")
+
+    def _step_edit(
+        self, item: SolutionItem, number: int, reading: Reading, site: Site, change: Change
+    ) -> Edited | None:
+        """The step with its error, carried to the end of the step where that needs no guess."""
+        step, text = item.steps[number], item.steps.text
+        answer = item.background.answer if _states_answer(item, number) else None
+        if answer is None and reading.equations[-1].site is site and not self.prose:  # nothing follows
+            return edit(text, change.replacements, step.body, step.end)
+        carried = self._carried(item, site, change, reading, answer)
+        if carried is not None:
+            return edit(text, carried.replacements, step.body, step.end)
+        if answer is not None and answer.value == change.old:
+            return None  # a result that contradicts the answer right behind it would give the error away
+        return edit(text, change.replacements, step.body, step.end) if self.mode == "step" else None
+
+    def _carried(
+        self, item: SolutionItem, site: Site, change: Change, reading: Reading, answer: Token | None
+    ) -> Carried | None:
+        background = item.background
+        carried = chain(
+            item.steps.text,
+            reading,
+            site,
+            change,
+            protected=background.protected,
+            style=background.style,
+            answer=answer,
+            prose=self.prose,
+        )
+        return carried if carried and self.filters.believable(carried.values, background) else None
+
+    # -------------------------------------------------------------------------------------------- words
+
+    def _in_words(self, item: SolutionItem, number: int, kind: str) -> Injection | None:
+        body = item.steps.body(number)
+        if kind == "relation_flip":
+            found = relation(body)
+            if found is None:
+                return None
+            start, end, opposite = found
+            edited = body[:start] + opposite + body[end:]
+            spans = ((start, end),), ((start, start + len(opposite)),)
+            return Injection(number, kind, edited, None, *spans, body[start:end], opposite)
+        if number == len(item.steps) or not _is_used(item, number) or dropped_step(item.steps, number) is None:
+            return None
+        edited = item.steps.body(number + 1)
+        return Injection(number, kind, edited, None, ((0, len(body)),), ((0, len(edited)),))
+
+
+def _places(item: SolutionItem, number: int, reading: Reading) -> list[tuple[int, Scene]]:
+    """The equations of a step that can be edited, with their places among all of its equations."""
+    step = item.steps.body(number)
+    found = ((at, equation.site) for at, equation in enumerate(reading.equations))
+    return [(at, Scene(site, item.background, step)) for at, site in found if site is not None]
+
+
+def _states_answer(item: SolutionItem, number: int) -> bool:
+    """Whether the final answer stands in a step."""
+    if number < len(item.steps):
+        return False
+    answer = item.background.answer
+    return answer is not None and item.steps[number].body <= answer.start < item.steps[number].end
+
+
+def _is_used(item: SolutionItem, number: int) -> bool:
+    """Whether a later step computes with a result of this one."""
+    values = {site.value for site in item.reading(number).sites}
+    later = (item.reading(k).equations for k in range(number + 1, len(item.steps) + 1))
+    return any(t.value in values for equations in later for e in equations for side in e.sides for t in side.numbers)
+
+
+def _printed(value: object) -> str:
+    return str(value)
+
+
+class _made:
+    """An injection that lacks what depends on the mode."""
+
+    def __init__(self, number: int, kind: str, change: Change, params: dict[str, object]) -> None:
+        self.number, self.kind, self.change = number, kind, change
+        self.meta = {"params": {name: str(value) for name, value in params.items()}, "visible": change.visible}
+
+    def __call__(
+        self, step: str, tail: str | None, edited: Edited, answer: str | None, verified: Verified
+    ) -> Injection:
+        old, new = _printed(self.change.old), _printed(self.change.new)
+        return Injection(
+            self.number,
+            self.kind,
+            step,
+            tail,
+            edited.spans_old,
+            edited.spans_new,
+            old,
+            new,
+            answer,
+            verified,
+            self.meta,
+        )

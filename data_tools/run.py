@@ -1,0 +1,354 @@
+"""One run of a command: records in, rows and rejects out, a manifest beside them.
+
+What a command contributes is a function from one record to rows (`RecordFunction`), or from all records to rows
+(`StreamFunction`) where rows depend on each other. Everything else is here: reading, counting, rejecting, resuming,
+renaming.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from data_tools.errors import DataToolsError, RecordError
+from data_tools.manifest import FileNote, Plan, manifest
+from data_tools.progress import Meter
+from data_tools.reading import Record, Unreadable, scan_records
+from data_tools.records import format_line, record_id, write_records
+from data_tools.shards import Shard
+from data_tools.work import Work, begun, working
+
+ROWS = "rows"
+REJECTS = "rejects"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record of the input: its id (given, or made of its content) and where it stands, for messages."""
+
+    record: Record
+    id: str
+    file: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """File and line."""
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Something that gives no row: a reason to count it under, and a sentence. `line` and `id` are filled in."""
+
+    reason: str
+    detail: str = ""
+    line: int | None = None
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A row for one of several output files."""
+
+    name: str
+    record: Record
+
+
+Output = Record | Part | Reject
+RecordFunction = Callable[[Row], Iterable[Output]]
+StreamFunction = Callable[[Iterator[Row]], Iterable[Output]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one run reads and writes, and how."""
+
+    command: str
+    source: Path
+    out: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    shard: Shard = field(default_factory=Shard)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    also: Sequence[Path] = ()
+    parts: Sequence[str] = ()
+    tally: Sequence[str] = ()
+    strict: bool = False
+    dry_run: bool = False
+    overwrite: bool = False
+    quiet: bool = False
+
+    @property
+    def outputs(self) -> dict[str, Path]:
+        """The output files by spool: one, or one for each part, named OUT's stem, the part, OUT's ending."""
+        if not self.parts:
+            return {ROWS: self.out}
+        return {part: self.out.with_name(f"{self.out.stem}.{part}{self.out.suffix}") for part in self.parts}
+
+    @property
+    def rejects(self) -> Path:
+        """The reject log."""
+        return self.out.with_name(f"{self.out.name}.rejects.jsonl")
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest."""
+        return self.out.with_name(f"{self.out.name}.manifest.json")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run did."""
+
+    counts: Mapping[str, Any]
+    outputs: Sequence[str]
+    state: str
+
+    @property
+    def written(self) -> int:
+        """How many rows there are."""
+        return int(self.counts["written"])
+
+
+def run_records(job: Job, function: RecordFunction) -> Summary:
+    """Apply a function to every record. A killed run goes on where its journal stands."""
+
+    def outputs(work: "Work | _Nowhere") -> None:
+        for place, row in _rows(job, work, skip=work.read):
+            if row is not None:
+                _store_all(job, work, row, function(row))
+            work.advance(place)
+
+    return _run(job, outputs)
+
+
+def run_stream(job: Job, function: StreamFunction) -> Summary:
+    """Apply a function to all records together. A killed run starts anew."""
+
+    def outputs(work: "Work | _Nowhere") -> None:
+        if work.read and isinstance(work, Work):
+            work.restart()
+        rows = (row for _, row in _rows(job, work) if row is not None)
+        for output in function(rows):
+            _store(job, work, output, None)
+
+    return _run(job, outputs)
+
+
+def scan(job: Job) -> Iterator[Row]:
+    """The usable records of a job's source, for commands that write nothing."""
+    yield from (row for _, row in _rows(job, _Nowhere()) if row is not None)
+
+
+def require_source(job: Job) -> None:
+    """Raises: `DataToolsError` for a source that is no file, or an output that is the source or of an unknown kind."""
+    for path in (job.source, *job.also):
+        if not path.is_file():
+            raise DataToolsError(f"{path}: {'is a folder' if path.is_dir() else 'there is no such file'}.")
+        if path.resolve() in [out.resolve() for out in job.outputs.values()]:
+            raise DataToolsError(f"{path}: is read, so it cannot be written as well. Give --out another name.")
+    if job.out.suffix not in (".jsonl", ".ndjson", ".parquet"):
+        raise DataToolsError(f"{job.out}: --out must end in .jsonl or .parquet.")
+
+
+# -------------------------------------------------------------------------------------------------------- reading
+
+
+def _rows(job: Job, work: "Work | _Nowhere", *, skip: int = 0) -> Iterator[tuple[int, Row | None]]:
+    """The records of the shard with the number of records read so far; None where there is none or it was rejected."""
+    place = skip
+    with Meter(job.command, quiet=job.quiet) as meter:
+        for number, item in scan_records(job.source, skip=skip):
+            place += 1
+            meter.at(place)
+            if not job.shard.takes(place - 1):
+                yield place, None
+                continue
+            work.counts["read"] += 1
+            if isinstance(item, Unreadable):
+                if job.strict:
+                    raise RecordError(f"{job.source}:{number}: {item.message}", reason=item.reason)
+                _store(job, work, Reject(item.reason, item.message, number), None)
+                yield place, None
+                continue
+            record = _renamed(item, job.columns)
+            yield place, Row(record, record_id(record), str(job.source), number)
+
+
+def _renamed(record: Record, columns: Mapping[str, str]) -> Record:
+    """The record with `columns` (ours -> theirs) renamed."""
+    if not columns:
+        return record
+    taken = set(columns.values())
+    kept = {name: value for name, value in record.items() if name not in taken and name not in columns}
+    return kept | {ours: record[theirs] for ours, theirs in columns.items() if theirs in record}
+
+
+# -------------------------------------------------------------------------------------------------------- writing
+
+
+class _Nowhere:
+    """Counts like `Work`, and keeps nothing: a dry run."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.read = 0
+        self.done = False
+
+    def write(self, name: str, record: Mapping[str, Any]) -> None:
+        """Check that the record could be written."""
+        format_line(record)
+
+    def advance(self, read: int) -> None:
+        """Count."""
+        self.read = read
+
+
+def _store_all(job: Job, work: "Work | _Nowhere", row: Row, outputs: Iterable[Output]) -> None:
+    """Store what the function gives for a record; a record that it refuses is rejected."""
+    try:
+        for output in outputs:
+            _store(job, work, output, row)
+    except RecordError as error:
+        if job.strict:
+            raise
+        _store(job, work, Reject(error.reason, str(error)), row)
+
+
+def _store(job: Job, work: "Work | _Nowhere", output: Output, row: Row | None) -> None:
+    if isinstance(output, Reject):
+        line = output.line if output.line is not None or row is None else row.line
+        name = output.id if output.id is not None or row is None else row.id
+        entry = {"line": line, "id": name, "reason": output.reason, "detail": _clean(output.detail)}
+        work.write(REJECTS, entry)
+        work.counts["rejected"] += 1
+        work.counts[f"reason:{output.reason}"] += 1
+        return
+    name, record = (output.name, output.record) if isinstance(output, Part) else (ROWS, output)
+    if name not in job.outputs:
+        raise KeyError(f"there is no output '{name}' among {', '.join(job.outputs)}")
+    work.write(name, record)
+    work.counts["written"] += 1
+    if isinstance(output, Part):
+        work.counts[f"part:{name}"] += 1
+    for column in job.tally:
+        if column in record:
+            work.counts[f"{column}:{record[column]}"] += 1
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")[:500]
+
+
+# -------------------------------------------------------------------------------------------------------- one run
+
+
+def _run(job: Job, produce: Callable[["Work | _Nowhere"], None]) -> Summary:
+    require_source(job)
+    if job.dry_run:
+        nowhere = _Nowhere()
+        produce(nowhere)
+        return Summary(_grouped(nowhere.counts), [], "dry run")
+    plan = Plan(
+        job.command,
+        {**job.options, "columns": dict(job.columns), "out": job.out.name, "strict": job.strict},
+        job.seed,
+        str(job.shard),
+        [FileNote.of(path) for path in (job.source, *job.also)],
+    )
+    finished = _finished(job, plan)
+    if finished is not None:
+        return finished
+    _refuse_existing(job, plan)
+    with working(job.out, plan.key) as work:
+        resumed = work.read > 0
+        if not work.done:
+            produce(work)
+            work.note(done=True)
+        summary = _finish(job, plan, work)
+        return Summary(summary.counts, summary.outputs, "resumed" if resumed else "done")
+
+
+def _finished(job: Job, plan: Plan) -> Summary | None:
+    """The summary of an earlier run with the same plan whose output is still there, unchanged."""
+    import json
+
+    try:
+        found = json.loads(job.manifest.read_text(encoding="utf-8"))
+        same = found["key"] == plan.key
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not same:
+        return None
+    for note in found["outputs"]:
+        file = job.out.with_name(note["path"])
+        if not file.is_file() or FileNote.of(file).sha256 != note["sha256"]:
+            return None
+    outputs = [str(job.out.with_name(note["path"])) for note in found["outputs"]]
+    return Summary(found["counts"], outputs, "already complete")
+
+
+def _refuse_existing(job: Job, plan: Plan) -> None:
+    taken = [path for path in job.outputs.values() if path.exists()]
+    if taken and not job.overwrite and not begun(job.out, plan.key):
+        raise DataToolsError(f"{taken[0]}: exists and was not made by this command. --overwrite replaces it.")
+
+
+def _finish(job: Job, plan: Plan, work: Work) -> Summary:
+    """Give the finished files their names: rejects, outputs, and last the manifest, which says that all is there."""
+    spools = {name: work.path(name) for name in (*job.outputs, REJECTS)}
+    counts = _grouped(work.counts)
+    rejects = spools.pop(REJECTS)
+    if not rejects.stat().st_size:
+        rejects.unlink()
+        job.rejects.unlink(missing_ok=True)
+    files = {name: _final(job, spool) for name, spool in spools.items()}
+    notes = [FileNote.of(files[name], path.name) for name, path in job.outputs.items()]
+    if rejects.exists():
+        os.replace(rejects, job.rejects)
+    for name, path in job.outputs.items():
+        os.replace(files[name], path)
+    content = manifest(plan, notes, counts)
+    write_manifest(job.manifest, content)
+    work.remove()
+    return Summary(counts, [str(path) for path in job.outputs.values()], "done")
+
+
+def _final(job: Job, spool: Path) -> Path:
+    """The spool in the form that the output's name asks for."""
+    if job.out.suffix != ".parquet":
+        return spool
+    from data_tools.parquet import parquet_from_lines
+
+    table = spool.with_name(f"{spool.name}.parquet")
+    parquet_from_lines(spool, table)
+    return table
+
+
+def write_manifest(path: Path, content: Record) -> None:
+    """A manifest as readable JSON, written whole or not at all."""
+    import json
+
+    from data_tools.records import replacing
+
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _grouped(counts: Counter[str]) -> dict[str, Any]:
+    """Counts as they stand in a manifest: `reason:x` and the like become tables, each sorted by size."""
+    plain: dict[str, Any] = {name: counts.get(name, 0) for name in ("read", "written", "rejected")}
+    tables: dict[str, dict[str, int]] = {}
+    for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        table, colon, value = name.partition(":")
+        if colon:
+            tables.setdefault(table, {})[value] = count
+        else:
+            plain.setdefault(name, count)
+    return plain | dict(sorted(tables.items()))
+
+
+__all__ = ["Job", "Output", "Part", "Reject", "Row", "Summary", "run_records", "run_stream", "scan", "write_records"]
