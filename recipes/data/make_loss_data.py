@@ -12,6 +12,8 @@ files. What the columns are, and are not:
 - `steps`: character spans of the steps, the number of the first wrong step (from 1), and step rewards: 0.9 for a step
   that reaches the number which the same step of the right solution reaches, 0.1 from the first that does not. A rule
   on numbers; a trained process reward model would grade, and would know other ways to the answer.
+- `weighted`: weight 2.5 on both solutions from the first wrong step on, 1 before it; a grader would say how much worse
+  a step is.
 - `step_pairs`: the first wrong step of a solution and the right one in its place, behind the right steps before it.
 - `token_scores`: of each response token, softmax((1 + b) z+ - b z-) at that token with b = 1, where z+ are the logits
   of `demo:tiny-math` and z- those of its base model. The method wants one model tuned on right and one on wrong
@@ -53,6 +55,9 @@ log = logging.getLogger("make_loss_data")
 
 FOLDER = Path(__file__).parent / "tiny-math"
 SAMPLES, TEMPERATURE, SEED = 6, 1.0, 0
+SEVERE = 2.5
+"""Weight of what is wrong, and of what is right in its place."""
+
 RIGHT, WRONG = 0.9, 0.1
 """Rewards of a step: inside (0, 1), as probabilities are."""
 
@@ -111,6 +116,20 @@ def steps() -> Iterator[Record]:
             "first_error_step": error,
             "chosen_step_rewards": [RIGHT] * len(chosen),
             "rejected_step_rewards": [RIGHT] * (error - 1) + [WRONG] * (len(rejected) - error + 1),
+        }
+
+
+def weighted() -> Iterator[Record]:
+    """Pairs that weigh more from the first wrong step on."""
+    for row in pairs()[:240]:
+        found = _compared(row)
+        if found is None:
+            continue
+        *spans, error = found
+        starts = [steps_of[error - 1][0] for steps_of in spans]
+        yield row | {
+            f"{side}_weights": [[start, len(row[side]), SEVERE]]
+            for side, start in zip(("chosen", "rejected"), starts, strict=True)
         }
 
 
@@ -328,6 +347,7 @@ MAKERS: dict[str, Callable[[], Iterator[Record]]] = {
     "scored": scored,
     "unpaired": unpaired,
     "steps": steps,
+    "weighted": weighted,
     "step_pairs": step_pairs,
     "token_scores": token_scores,
     "edits": edits,
