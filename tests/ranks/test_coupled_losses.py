@@ -54,6 +54,19 @@ def test_with_coupling_step_ranks_and_accumulation_give_the_trajectory_of_one_ba
         assert_the_run_of_one(two[name], one)
 
 
+@pytest.mark.ranks
+def test_a_rank_whose_every_row_is_left_out_still_takes_part(tmp_path: Path) -> None:
+    """With one row per device, the rank that meets the poisoned row has nothing to compare, and the other waits."""
+    shared = {"rows": 8, "steps": 4, "learning_rate": 1e-3, "loss": LOSSES["dr_dpo"], "poisoned": True}
+    cuts: dict[str, dict[str, Any]] = {
+        "micro": {"batch": 1},
+        "step": {"batch": 1, "gradient_accumulation_steps": 2, "coupling": "step"},
+    }
+    two = launched_runs(tmp_path / "two", {name: {**shared, **cut} for name, cut in cuts.items()})
+    for name, batch in (("micro", 2), ("step", 4)):
+        assert_the_run_of_one(two[name], trajectory(run(tmp_path / name, batch=batch, **shared)))
+
+
 def test_on_one_device_eight_micro_batches_with_coupling_step_are_one_batch_of_eight(tmp_path: Path) -> None:
     for name, loss in LOSSES.items():
         if name == "sampo":

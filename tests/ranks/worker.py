@@ -14,8 +14,18 @@ import torch
 
 from prefopt import PreferenceTrainer, get_loss
 from prefopt.losses import Loss
+from prefopt.scoring import Scorer
+from prefopt.scoring.reference import ModelReference, freeze
 from prefopt.train.refusals import Coupling
-from tests.train.tiny import arguments, flat, history, tiny_model, tiny_rows
+from tests.train.tiny import (
+    arguments,
+    bad_row_model,
+    flat,
+    history,
+    rows_of_which_one_holds,
+    tiny_model,
+    tiny_rows,
+)
 
 
 def run(
@@ -27,21 +37,27 @@ def run(
     evaluate_first: bool = False,
     loss: dict[str, Any] | None = None,
     coupling: Coupling = "micro",
+    poisoned: bool = False,
     **changes: Any,
 ) -> PreferenceTrainer:
-    """Train the tiny model on the first `rows` rows with `batch` rows per device, and evaluate on seven more."""
+    """Train the tiny model on the first `rows` rows with `batch` rows per device, and evaluate on seven more.
+
+    `poisoned` gives NaN for row 3, which is left out.
+    """
     args = arguments(
         folder, per_device_train_batch_size=batch, max_steps=steps, per_device_eval_batch_size=2, **changes
     )
     objective = named(loss or {"name": "dpo"})
-    data = rows_for(objective, rows + 7)
+    data = rows_of_which_one_holds(96, count=rows + 7) if poisoned else rows_for(objective, rows + 7)
     trainer = PreferenceTrainer(
-        tiny_model(),
+        bad_row_model() if poisoned else tiny_model(),
         args,
         objective=objective,
         train_dataset=data[:rows],
         eval_dataset={"held": data[rows:]},
         coupling=coupling,
+        reference=ModelReference(freeze(tiny_model()), Scorer()) if poisoned else None,
+        nonfinite="skip" if poisoned else "stop",
     )
     if evaluate_first:
         trainer.evaluate()

@@ -16,7 +16,7 @@ from prefopt.losses import Objective
 from prefopt.scores import Scores
 from prefopt.train.metrics import MetricSums, means, pair_metrics
 from prefopt.train.step import preference_step
-from tests.train.tiny import arguments, flat, history, tiny_model, tiny_rows
+from tests.train.tiny import arguments, bad_row_model, flat, history, rows_of_which_one_holds, tiny_model, tiny_rows
 
 
 def trained(
@@ -171,31 +171,6 @@ def with_nan_for_one_token(token: int) -> Any:
     model = tiny_model()
     with torch.no_grad():
         model.get_input_embeddings().weight[token] = math.nan
-    return model
-
-
-def rows_of_which_one_holds(token: int) -> list[dict[str, Any]]:
-    rows = tiny_rows(8)
-    for row in rows:
-        row["responses"] = [[5 if t == token else t for t in ids] for ids in row["responses"]]
-        row["prompt_ids"] = [5 if t == token else t for t in row["prompt_ids"]]
-    rows[3]["responses"][1] = [token, *rows[3]["responses"][1]]
-    rows[3]["masks"][1] = [True, *rows[3]["masks"][1]]
-    rows[3]["length"] += 1
-    return rows
-
-
-def bad_row_model() -> Any:
-    model = tiny_model()
-    forward = model.model.forward
-
-    def poisoned(*args: Any, **kwargs: Any) -> Any:
-        out = forward(*args, **kwargs)
-        seen = (kwargs["input_ids"] == 96).cumsum(-1) > 0
-        out.last_hidden_state = torch.where(seen.unsqueeze(-1), torch.nan, out.last_hidden_state)
-        return out
-
-    model.model.forward = poisoned
     return model
 
 

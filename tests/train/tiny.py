@@ -67,3 +67,30 @@ def flat(model: torch.nn.Module) -> torch.Tensor:
 def history(trainer: Any, name: str = "loss") -> list[float]:
     """The logged values of one training metric."""
     return [line[name] for line in trainer.state.log_history if "loss" in line and name in line]
+
+
+def rows_of_which_one_holds(token: int, *, count: int = 8) -> list[dict[str, Any]]:
+    """Rows of which only number 3 has this token, in its rejected response."""
+    rows = tiny_rows(count)
+    for row in rows:
+        row["responses"] = [[5 if t == token else t for t in ids] for ids in row["responses"]]
+        row["prompt_ids"] = [5 if t == token else t for t in row["prompt_ids"]]
+    rows[3]["responses"][1] = [token, *rows[3]["responses"][1]]
+    rows[3]["masks"][1] = [True, *rows[3]["masks"][1]]
+    rows[3]["length"] += 1
+    return rows
+
+
+def bad_row_model() -> Any:
+    """A model that gives NaN from token 96 on."""
+    model = tiny_model()
+    forward = model.model.forward
+
+    def poisoned(*args: Any, **kwargs: Any) -> Any:
+        out = forward(*args, **kwargs)
+        seen = (kwargs["input_ids"] == 96).cumsum(-1) > 0
+        out.last_hidden_state = torch.where(seen.unsqueeze(-1), torch.nan, out.last_hidden_state)
+        return out
+
+    model.model.forward = poisoned
+    return model
