@@ -68,6 +68,7 @@ format: setup  ## format and mend what lint can mend
 regenerate: setup  ## generated files: the table of losses, the list of training arguments
 	$(BIN)/python -m prefopt.config.generate
 	$(BIN)/prefopt losses --markdown --into recipes/README.md
+	$(BIN)/prefopt losses --markdown --into README.md
 
 schema: setup  ## the JSON schema of recipes, for editors
 	@mkdir -p build

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from prefopt.cli import main
 from prefopt.config.sheets import BEGIN, END, list_text, loss_sheet, range_of, sheet_text, with_table
-from prefopt.losses import _registry, loss_names, loss_spec, register_loss
+from prefopt.losses import _registry, loss_names, loss_spec, modifier_names, register_loss
 from prefopt.params import LossParams, unit_of
 from prefopt.scores import Need
 
@@ -43,7 +43,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_json_is_a_list_of_objects_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["losses", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [loss["name"] for loss in found] == loss_names()
+    assert [loss["name"] for loss in found] == [*loss_names(), *modifier_names()]
     for loss in found:
         assert loss.keys() >= {"name", "aliases", "needs", "parameters", "source"}
 
@@ -56,6 +56,21 @@ def test_the_sheet_of_dpo() -> None:
     beta = sheet["parameters"][0]
     assert (beta["name"], beta["default"], beta["unit"], range_of(beta)) == ("beta", 0.1, "1/nat", "> 0")
     assert sheet["recipe"].endswith("recipes/losses/dpo.yaml")
+
+
+def test_the_sheet_of_a_weighting_says_how_to_use_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["losses", "wpo"]) == 0
+    text = capsys.readouterr().out
+    assert "w_b = min(1, exp(" in text
+    assert "Used as    a weighting of any loss on pairs, `loss.modify: [wpo]`" in text
+    assert "Needs      sum_squares" in text
+
+
+@pytest.mark.parametrize("name", loss_names())
+def test_every_sheet_names_the_relatives(name: str) -> None:
+    relative = loss_sheet(name)["relative"]
+    assert relative
+    assert relative in sheet_text(name).replace("\n  ", " ")
 
 
 def test_one_loss_as_json_has_the_same_form(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,8 +141,6 @@ def test_a_table_goes_between_its_markers(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize("name", ["recipes/README.md", "README.md"])
 def test_tables_in_the_repository_are_current(repository: Path, name: str) -> None:
     file = repository / name
-    if not file.is_file() or BEGIN not in file.read_text(encoding="utf-8"):
-        pytest.skip(f"{name} holds no table of losses")
     text = file.read_text(encoding="utf-8")
     assert with_table(text, file.parent) == text, "run `make regenerate`"
 
