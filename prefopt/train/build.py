@@ -40,10 +40,10 @@ from prefopt.train.model import fingerprint, load_policy, load_tokenizer
 from prefopt.train.plan import effective_plan
 from prefopt.train.preflight import check_first_rows, check_vocabulary
 from prefopt.train.progress import ProgressLines
-from prefopt.train.references import choose_reference
+from prefopt.train.references import choose_reference, default_scorer
 from prefopt.train.refusals import check_window, refuse_data_parallel, refuse_sharded_weights
 from prefopt.train.state import CheckpointState, check_probe, check_resume, newest_checkpoint
-from prefopt.train.trainer import PreferenceTrainer, default_scorer
+from prefopt.train.trainer import PreferenceTrainer
 
 logger = logging.getLogger(__name__)
 

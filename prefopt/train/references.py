@@ -1,16 +1,18 @@
-"""Which reference a recipe asks for."""
+"""Which reference a recipe or a trainer asks for."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from prefopt.config import Recipe
 from prefopt.losses import Objective
 from prefopt.scores import Need
-from prefopt.scoring.policy import Scorer
+from prefopt.scoring.policy import Backend, Scorer
 from prefopt.scoring.reference import (
     AdapterOffReference,
     FrozenTwinReference,
@@ -49,3 +51,17 @@ def choose_reference(
     return AdapterOffReference(
         model, scorer, identity | ({"merged": str(adapter.start)} if adapter.mode == "merge" else {})
     )
+
+
+def default_scorer(args: TrainingArguments, backend: Backend = "auto") -> Scorer:
+    """A scorer that computes in the precision the training arguments ask for."""
+    return Scorer(backend=backend, autocast=torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None)
+
+
+def initial_reference(model: nn.Module, needs: frozenset[Need], scorer: Scorer) -> Reference:
+    """The model as it stands: nothing if no loss needs it, its adapter switched off, or a frozen copy."""
+    if Need.REFERENCE not in needs:
+        return NoReference()
+    if hasattr(model, "disable_adapter"):
+        return AdapterOffReference(model, scorer)
+    return ModelReference(freeze(copy.deepcopy(model)), scorer)

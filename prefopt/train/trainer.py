@@ -5,7 +5,6 @@ Only public hooks are overridden, and no formula lives here: what a step compute
 
 from __future__ import annotations
 
-import copy
 import itertools
 import logging
 import time
@@ -27,12 +26,13 @@ from prefopt.losses import Loss, Objective, get_loss
 from prefopt.runs import RunDirectory
 from prefopt.scores import Need, Scores
 from prefopt.scoring.heads import causal_model
-from prefopt.scoring.policy import Backend, Scorer
-from prefopt.scoring.reference import AdapterOffReference, ModelReference, NoReference, Reference, freeze
+from prefopt.scoring.policy import Scorer
+from prefopt.scoring.reference import ModelReference, Reference
 from prefopt.train.guards import Guards
 from prefopt.train.metrics import MetricSums, means, pair_metrics, row_metrics, wide
 from prefopt.train.model import trainable
 from prefopt.train.ranks import RankGather
+from prefopt.train.references import default_scorer, initial_reference
 from prefopt.train.refusals import (
     Coupling,
     check_window,
@@ -42,6 +42,7 @@ from prefopt.train.refusals import (
     refuse_unsupported,
     warn_of_dropout,
 )
+from prefopt.train.select import select, selecting
 from prefopt.train.step import Step, describe_rows, evaluated, nothing, score_batch, without_rows
 from prefopt.train.window import DERIVATIVES, PREPARED, linearized, surrogate
 
@@ -92,6 +93,7 @@ class PreferenceTrainer(Trainer):
         loss = get_loss(objective) if isinstance(objective, str) else objective
         self.objective = Objective.of(loss) if isinstance(loss, Loss) else loss
         check_window(self.objective, args, coupling)
+        selecting(self.objective)  # raises for two losses that both draw
         if coupling == "step" and self.objective.window:
             refuse_dropout(model)
         self.scorer = scorer or default_scorer(args)
@@ -240,11 +242,16 @@ class PreferenceTrainer(Trainer):
         return self.scored(model, inputs) if len(inputs["ids"]) else (None, inputs)
 
     def _scores(self, model: nn.Module, inputs: dict[str, Tensor]) -> tuple[Scores | None, dict[str, Tensor]]:
-        """Scores of those rows of a batch that have finite ones, and these rows; None when there is none."""
-        needs, scorer, reference = self.objective.needs, self.scorer, self.reference
+        """Scores of those rows of a batch that have finite ones, and these rows; None when there is none.
+
+        Where a loss draws among many responses, the rows come back with the drawn ones.
+        """
+        known: dict[str, Any] = {"scorer": self.scorer, "reference": self.reference}
+        drawing = StepContext(draw=self._draw, training=model.training)
         while len(inputs["ids"]):
             try:
-                return score_batch(model, inputs, needs, scorer=scorer, reference=reference), inputs
+                picked = select(model, inputs, self.objective, context=drawing, **known)
+                return score_batch(model, picked, self.objective.needs, **known), dict(picked)
             except NonFiniteError as error:
                 inputs = self._left_out(model, inputs, error)
         return None, inputs
@@ -271,12 +278,16 @@ class PreferenceTrainer(Trainer):
         """What a batch-coupled loss is told about a batch with these weights `[b]`. Collective in training."""
         return StepContext(
             gather=RankGather(weight) if training else Gather(),
-            draw=Draw(seed=self.args.seed, step=self.state.global_step),
+            draw=self._draw,
             state=self.loss_state,
             step=self.state.global_step,
             total_steps=max(self.state.max_steps, 1),
             training=training,
         )
+
+    @property
+    def _draw(self) -> Draw:
+        return Draw(seed=self.args.seed, step=self.state.global_step)
 
     @torch.no_grad()
     def _window(self, batches: list[Any]) -> list[Any]:
@@ -416,17 +427,3 @@ class PreferenceTrainer(Trainer):
 def nothing_lost(model: nn.Module, device: torch.device) -> Tensor:
     """Zero, with a gradient of zero: the backward pass must still run, because other ranks wait for it."""
     return sum((p.sum() * 0 for p in model.parameters() if p.requires_grad), torch.zeros((), device=device))
-
-
-def default_scorer(args: TrainingArguments, backend: Backend = "auto") -> Scorer:
-    """A scorer that computes in the precision the training arguments ask for."""
-    return Scorer(backend=backend, autocast=torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None)
-
-
-def initial_reference(model: nn.Module, needs: frozenset[Need], scorer: Scorer) -> Reference:
-    """The model as it stands: nothing if no loss needs it, its adapter switched off, or a frozen copy."""
-    if Need.REFERENCE not in needs:
-        return NoReference()
-    if hasattr(model, "disable_adapter"):
-        return AdapterOffReference(model, scorer)
-    return ModelReference(freeze(copy.deepcopy(model)), scorer)
