@@ -9,9 +9,18 @@ from data_tools.answers import final_answer, same_answer
 from data_tools.command import Options, RunInfo, record_command
 from data_tools.errors import DataToolsError, RecordError
 from data_tools.fields import optional_text, text_of
-from data_tools.inject import KINDS, Filters, RuleInjector, SolutionItem, build_pair, provenance, row_random
+from data_tools.inject import (
+    KINDS,
+    CodeInjector,
+    Filters,
+    RuleInjector,
+    SolutionItem,
+    build_pair,
+    provenance,
+    row_random,
+)
 from data_tools.run import Output, RecordFunction, Reject, Row
-from data_tools.steps import StepError, split_steps
+from data_tools.steps import Step, StepError, Steps, split_steps
 
 MAX_SOLUTION = 100_000
 """Characters. Longer texts are no solutions in steps."""
@@ -23,13 +32,14 @@ class InjectOptions(Options):
     mode: Literal["step", "suffix", "full"] = Field(
         "step", description="pairs of one step, of everything from a step on, or of whole solutions"
     )
+    domain: Literal["text", "code"] = Field(
+        "text", description="solutions with equations, or Python programs with `tests` (mode full)"
+    )
     splitter: Literal["auto", "numbered", "paragraph", "line", "sentence", "code"] = Field(
         "auto", description="how solutions are split into steps"
     )
-    kinds: list[str] = Field(
-        default_factory=list, description="kinds of errors; all that can be verified, if not given"
-    )
-    kind_weights: list[str] = Field(default_factory=list, description="KIND=WEIGHT, in place of the kinds' own weights")
+    kind: list[str] = Field(default_factory=list, description="kinds of errors; all that can be verified, if not given")
+    kind_weight: list[str] = Field(default_factory=list, description="KIND=WEIGHT, in place of the kinds' own weights")
     step_weights: Literal["uniform", "early", "late"] = Field("uniform", description="which steps are drawn more often")
     pairs: int = Field(1, ge=1, le=100, description="most pairs of one solution")
     prose: bool = Field(False, description="carry new values also into numbers outside of equations")
@@ -44,12 +54,14 @@ def inject(options: InjectOptions, run: RunInfo) -> RecordFunction:
     """Put one error into right solutions: pairs for preference training, with no model.
 
     Records have `prompt`, `solution` (or `completion`) and `answer`, and perhaps `id`. Every wrong text is proven wrong
-    by computing its equations; what cannot be proven is not written.
+    by computing its equations, every wrong program by a test that fails; what cannot be proven is not written.
     """
+    if options.domain == "code":
+        return _programs(options, run)
     injector = RuleInjector(
         mode=options.mode,
-        kinds=tuple(options.kinds) or tuple(KINDS),
-        kind_weights=_weights(options.kind_weights),
+        kinds=tuple(options.kind) or tuple(KINDS),
+        kind_weights=_weights(options.kind_weight),
         step_weights=options.step_weights,
         pairs=options.pairs,
         prose=options.prose,
@@ -70,6 +82,28 @@ def inject(options: InjectOptions, run: RunInfo) -> RecordFunction:
     return pairs
 
 
+def _programs(options: InjectOptions, run: RunInfo) -> RecordFunction:
+    if options.mode != "full":
+        raise DataToolsError("--domain code makes pairs of whole programs: give --mode full.")
+
+    def pairs(row: Row) -> Iterator[Output]:
+        tests = row.record.get("tests")
+        tests = [tests] if isinstance(tests, str) else tests
+        if not isinstance(tests, list) or not tests or not all(isinstance(test, str) for test in tests):
+            raise RecordError(f"{row.where}: column 'tests' must be a text or a list of texts.", reason="no_tests")
+        text = text_of(row.record, ("solution", "completion"), row.where)
+        item = SolutionItem(row.id, text_of(row.record, "prompt", row.where), Steps(text, (Step(0, 0, len(text)),)))
+        injector = CodeInjector(tests, pairs=options.pairs)
+        found = injector.inject(item, row_random(run.seed, item.id, "inject"))
+        if not found:
+            yield Reject("no_verified_error", "the tests fail anyway, or no change gives a wrong result")
+        source = provenance(injector.name, injector.version, run.seed)
+        for number, injection in enumerate(found):
+            yield {**build_pair(item, injection, "full", number=number, prompt=row.record["prompt"]), **source}
+
+    return pairs
+
+
 def solution_item(row: Row, splitter: str) -> SolutionItem:
     """A record as a solution in steps. Raises: `RecordError` for a record that is none."""
     solution = text_of(row.record, ("solution", "completion"), row.where)
@@ -86,6 +120,8 @@ def solution_item(row: Row, splitter: str) -> SolutionItem:
 
 def _states(solution: str, answer: str) -> bool:
     """Whether a solution ends in the given answer, or states none."""
+    if solution.endswith(f"#### {answer}"):  # the usual case
+        return True
     stated = final_answer(solution)
     return stated is None or same_answer(stated, answer)
 
@@ -97,7 +133,7 @@ def _weights(given: list[str]) -> dict[str, float]:
         try:
             weights[kind] = float(weight)
         except ValueError:
-            raise DataToolsError(f"--kind-weights must be KIND=NUMBER; got '{pair}'.") from None
+            raise DataToolsError(f"--kind-weight must be KIND=NUMBER; got '{pair}'.") from None
         if not 0 <= weights[kind] < float("inf"):
-            raise DataToolsError(f"--kind-weights must be 0 or above and finite; got '{pair}'.")
+            raise DataToolsError(f"--kind-weight must be 0 or above and finite; got '{pair}'.")
     return weights

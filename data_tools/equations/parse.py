@@ -7,6 +7,7 @@ A side is the longest expression that touches its equals sign. Words may stand b
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from data_tools.equations.expression import Value, evaluate, magnitude
@@ -20,6 +21,7 @@ from data_tools.equations.tokens import (
     OPERATOR,
     WORDS,
     Token,
+    number_value,
     tokenize,
 )
 
@@ -97,9 +99,11 @@ class Equation(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """Everything that was read: tokens, equations in the order of the text, and equals signs that could not be read."""
+    """What was read: equations in the order of the text, and the places of equals signs that could not be read."""
 
-    tokens: list[Token]
+    text: str
+    begin: int
+    end: int | None
     equations: list[Equation]
     unread: list[int]
 
@@ -107,6 +111,11 @@ class Reading:
     def sites(self) -> list[Site]:
         """The true equations with a plain result."""
         return [equation.site for equation in self.equations if equation.site is not None]
+
+    @cached_property
+    def numbers(self) -> list[Token]:
+        """All numbers, in equations or not."""
+        return [token for token in tokenize(self.text, self.begin, self.end) if token.kind == NUMBER]
 
 
 def find_equations(text: str, begin: int = 0, end: int | None = None) -> list[Equation]:
@@ -116,6 +125,14 @@ def find_equations(text: str, begin: int = 0, end: int | None = None) -> list[Eq
 
 def read_equations(text: str, begin: int = 0, end: int | None = None) -> Reading:
     """Read a text. Time is linear in its length."""
+    plain = plain_equations(text, begin, len(text) if end is None else end)
+    if plain is not None:
+        return Reading(text, begin, end, plain, [])
+    return read_tokens(text, begin, end)
+
+
+def read_tokens(text: str, begin: int = 0, end: int | None = None) -> Reading:
+    """`read_equations` by the whole grammar."""
     tokens = tokenize(text, begin, end)
     signs = [at for at, token in enumerate(tokens) if token.kind == EQUALS]
     equations: list[Equation] = []
@@ -136,7 +153,49 @@ def read_equations(text: str, begin: int = 0, end: int | None = None) -> Reading
         else:
             chain, reached = [*chain, right], after
     _close(chain, equations)
-    return Reading(tokens, equations, unread)
+    return Reading(text, begin, end, equations, unread)
+
+
+_PLAIN_NUMBER = r"(\$?)((?:[1-9]\d{0,2}(?:,\d{3})+|\d{1,12})(?:\.\d{1,6})?)"
+_PLAIN = re.compile(
+    rf"(?:^|[A-Za-z]{{2}},?[ ]){_PLAIN_NUMBER}[ ]?([-+*/])[ ]?{_PLAIN_NUMBER}[ ]?=[ ]?{_PLAIN_NUMBER}"
+    r"(?=[.,]?\s*\Z|[.,]?\n|[ ](?![A-Za-z'’ ]*\b[xX]\b)[A-Za-z][A-Za-z'’ ]*+(?:[.,]\s|[.,]?\Z|[.,]?\n))",
+    re.MULTILINE,
+)
+_WORDS_THAT_JOIN = ("and", "of", "by", "us", "es")  # "1 and 1/4", "1/3 of 6", "divided by", "plus", "minus", "times"
+
+
+def plain_equations(text: str, begin: int, end: int) -> list[Equation] | None:
+    """The equations of a text that has only true ones of the form `a + b = c` with words around; None for others.
+
+    Most steps are of this kind, and reading them at once takes a fifth of the time. What it gives is what the grammar
+    gives, or None.
+    """
+    equations = []
+    signs = text.count("=", begin, end)
+    if not signs or text.find("equal", begin, end) >= 0:
+        return None
+    for found in _PLAIN.finditer(text, begin, end):
+        first, second, result = (_plain_number(found, group) for group in (1, 4, 6))
+        start = first.start
+        if found.start() != start and text[: start - 1].rstrip(",").endswith(_WORDS_THAT_JOIN):
+            return None
+        tokens = (first, Token(OPERATOR, found.start(3), found.end(3), found[3]), second)
+        left = Side(tokens, (), start, second.end, second.end, evaluate(tokens))
+        assert not isinstance(result.value, str), "a number"
+        right = Side((result,), (), result.start, result.end, result.end, result.value)
+        site = _site([left, right])
+        if site is None:  # what is false has to be read with its units
+            return None
+        equations.append(Equation((left, right), site))
+    return equations if len(equations) == signs else None
+
+
+def _plain_number(found: re.Match[str], group: int) -> Token:
+    first, last = found.span(group + 1)
+    digits = found[group + 1]
+    places = len(digits.partition(".")[2])
+    return Token(NUMBER, found.start(group), last, number_value(digits), first, last, False, places)
 
 
 def agreement(exact: Value, printed: Value, places: int, *, percent: bool = False) -> int:
@@ -161,7 +220,7 @@ def _is_label(side: Side, text: str, tokens: list[Token], sign: int) -> bool:
         before = sign - len(side.tokens) - 1
         named = before >= 0 and tokens[before].kind == WORDS
         return bool(side.units) or named or not text.startswith("=", start)
-    bare = all(token.value == "/" for token in side.tokens if token.kind == OPERATOR)
+    bare = all(text[token.start] == "/" for token in side.tokens if token.kind == OPERATOR)
     return bare and (text.startswith("is", start) or any(unit.startswith("of ") for unit in side.units))
 
 
@@ -344,7 +403,7 @@ def _clean_before(text: str, tokens: list[Token], start: int) -> bool:
     if before.kind in (NUMBER, CLOSE):
         return False
     if before.kind == WORDS:  # "1 and 1/4": one number
-        return not (start > 1 and tokens[start - 2].kind == NUMBER and text.startswith("and", before.start))
+        return not (start > 1 and tokens[start - 2].kind == NUMBER and text[before.start : before.end] == "and")
     if before.kind == BREAK and start > 1 and tokens[start - 2].kind == OPERATOR:  # "0.8 + . 84"
         return False
     if before.end == first.start:

@@ -22,7 +22,7 @@ _WORD_VALUES = dict(
     thirty=30,
     hundred=100,
 )
-_NEGATIVE = re.compile(r"(?:^|[=(*/+,:]|[A-Za-z])\s*[-−]\s?\$?\d", re.MULTILINE)
+_NEGATIVE = re.compile(r"(?:[=(*/+,:]\s*|[A-Za-z]\s+)[-−]\$?\d")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ Mode = Literal["step", "suffix", "full"]
 Verified = Literal["equation", "answer", "tests", "judge", "none"]
 
 
-_NOTHING = Reading([], [], [])
+_NOTHING = Reading("", 0, 0, [], [])
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ stands between operands i and i + 1.
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -129,7 +130,7 @@ def unit_error(scene: Scene, params: Params) -> Change | None:
     if not _multiplies(scene.tokens, number):
         return None
     wrong = UNIT_FACTORS.get(digits_of(scene.text, number).replace(",", ""))
-    if wrong is None or not _mentions(scene.step or scene.text, wrong[1]):
+    if wrong is None or not wrong[1].search(scene.step or scene.text):
         return None
     return _operand(scene, number, wrong[0])
 
@@ -229,16 +230,19 @@ def _is_factor(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _draw_offset(scene: Scene, rng: random.Random) -> Params | None:
-    """±1, ±2, ±10, one unit of a digit place, a lost or extra carry; in units of the last decimal for decimals."""
+    """±1, ±2, ±10, one unit of a digit place, a lost or extra carry; in units of the last digit that is not a zero.
+
+    Round results stay as round as they are, or the offset would give itself away.
+    """
     result = scene.site.result
-    whole = len(digits_of(scene.text, result).partition(".")[0].replace(",", ""))
-    if result.places:
-        unit = Fraction(1, 10**result.places)
-        sizes: list[Value] = [unit, 2 * unit, 10 * unit, 10 ** rng.randrange(max(whole, 1))]
-    else:
-        sizes = [1, 2, 10, 10 ** rng.randrange(whole), 10 ** rng.randrange(1, whole) if whole > 1 else 1]
-    delta = rng.choice(sizes) * rng.choice((-1, 1))
-    return {"delta": delta}
+    digits = digits_of(scene.text, result).replace(",", "")
+    places = len(digits.replace(".", "")) - len(digits.replace(".", "").rstrip("0"))
+    unit = Fraction(10) ** (places - result.places)
+    whole = len(digits.replace(".", "").lstrip("0")) - places
+    place = rng.randrange(max(whole, 1))
+    carry = rng.randrange(1, whole) if whole > 1 else 0
+    delta = unit * rng.choice((1, 2, 10, 10**place, 10**carry)) * rng.choice((-1, 1))
+    return {"delta": exact(delta)}
 
 
 def _draw_sign(scene: Scene, rng: random.Random) -> Params | None:
@@ -251,23 +255,30 @@ def _draw_precedence(scene: Scene, rng: random.Random) -> Params | None:
 
 
 def _draw_digit(scene: Scene, rng: random.Random) -> Params | None:
+    """Any digit but the zeros at the end. First digits are drawn by Benford's law, like those of natural numbers."""
     operand = rng.randrange(len(scene.numbers))
     digits = [c for c in digits_of(scene.text, scene.numbers[operand]) if c.isdigit()]
-    position = rng.randrange(len(digits))
-    first = position == 0
-    choices = [digit for digit in "0123456789" if digit != digits[position] and not (first and digit == "0")]
-    return {"operand": operand, "position": position, "digit": rng.choice(choices)}
+    position = rng.randrange(len("".join(digits).rstrip("0")) or 1)
+    if position == 0:
+        choices = [digit for digit in "123456789" if digit != digits[0]]
+        digit = rng.choices(choices, [math.log10(1 + 1 / int(digit)) for digit in choices])[0]
+    else:
+        digit = rng.choice([digit for digit in "0123456789" if digit != digits[position]])
+    return {"operand": operand, "position": position, "digit": digit}
 
 
 def _draw_transpose(scene: Scene, rng: random.Random) -> Params | None:
+    """Neighbours that are no zeros at the end. Most numbers begin with a small digit, so most swaps make them larger;
+    some of those are passed over, so that larger is not the same as wrong.
+    """
     found = []
     for operand, number in enumerate(scene.numbers):
-        digits = digits_of(scene.text, number).replace(",", "").replace(".", "") if number.bare else ""
-        found += [(operand, at) for at in range(len(digits) - 1) if digits[at] != digits[at + 1]]
+        digits = digits_of(scene.text, number).replace(",", "").replace(".", "").rstrip("0") if number.bare else ""
+        found += [(operand, at, digits[at] < digits[at + 1]) for at in range(len(digits) - 1)]
     if not found:
         return None
-    operand, position = rng.choice(found)
-    return {"operand": operand, "position": position}
+    operand, position, larger = rng.choice(found)
+    return None if larger and rng.random() < PASS_LARGER else {"operand": operand, "position": position}
 
 
 def _draw_substitute(scene: Scene, rng: random.Random) -> Params | None:
@@ -288,7 +299,7 @@ def _draw_unit(scene: Scene, rng: random.Random) -> Params | None:
         for at, number in enumerate(scene.numbers)
         if (wrong := UNIT_FACTORS.get(digits_of(scene.text, number).replace(",", "")))
         and _multiplies(scene.tokens, number)
-        and _mentions(step, wrong[1])
+        and wrong[1].search(step)
     ]
     return {"operand": rng.choice(found)} if found else None
 
@@ -309,7 +320,8 @@ def _draw_flip(scene: Scene, rng: random.Random) -> Params | None:
     if not found:
         return None
     at, operator = rng.choice(found)
-    return {"op": at, "to": rng.choice(flipped[str(operator.value)])}
+    old, new = str(operator.value), rng.choice(flipped[str(operator.value)])
+    return None if rng.random() < PASS_FLIP.get((old, new), 0) else {"op": at, "to": new}
 
 
 def _draw_term(scene: Scene, rng: random.Random) -> Params | None:
@@ -326,16 +338,26 @@ def _draw_factor(scene: Scene, rng: random.Random) -> Params | None:
     return {"operand": rng.choice(found)} if found else None
 
 
-UNIT_FACTORS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "60": ("100", ("minute", "hour", "second")),
-    "24": ("12", ("hour", "day")),
-    "7": ("5", ("week", "day")),
-    "12": ("10", ("month", "year", "dozen", "inch", "inche", "foot", "feet")),
-    "1000": ("100", ("gram", "meter", "metre", "liter", "litre", "kilometer", "milliliter", "kg", "km", "ml", "ton")),
-    "100": ("10", ("percent", "cent", "dollar", "cm", "meter", "metre")),
-    "365": ("360", ("day", "year")),
-    "52": ("50", ("week", "year")),
-    "16": ("12", ("ounce", "pound", "oz", "lb")),
+PASS_LARGER = 0.7
+"""Share of transpositions to a larger number that are passed over."""
+
+PASS_FLIP: Mapping[tuple[str, str], float] = {("-", "+"): 0.7, ("*", "+"): 0.65, ("/", "*"): 0.6}
+"""Share of flips that are passed over, because their inverses make plausible results more rarely: so that no operator
+is more frequent in wrong texts than in right ones. Measured on word problems."""
+
+UNIT_FACTORS: Mapping[str, tuple[str, re.Pattern[str]]] = {
+    factor: (confused, re.compile(rf"\b(?:{words})s?\b", re.IGNORECASE))
+    for factor, confused, words in (
+        ("60", "100", "minute|hour|second"),
+        ("24", "12", "hour|day"),
+        ("7", "5", "week|day"),
+        ("12", "10", "month|year|dozen|inch|inche|foot|feet"),
+        ("1000", "100", "gram|kilogram|meter|metre|kilometer|kilometre|liter|litre|milliliter|kg|km|ml|ton"),
+        ("100", "10", "percent|cent|dollar|cm|meter|metre"),
+        ("365", "360", "day|year"),
+        ("52", "50", "week|year"),
+        ("16", "12", "ounce|pound|oz|lb"),
+    )
 }
 """A conversion factor, the factor it is confused with, and the words that show that it is one."""
 
@@ -346,24 +368,20 @@ def _multiplies(tokens: Sequence[Token], number: Token) -> bool:
     return any(token.value in ("*", "/") for token in (*tokens[max(at - 1, 0) : at], *tokens[at + 1 : at + 2]))
 
 
-def _mentions(step: str, words: Sequence[str]) -> bool:
-    return re.search(rf"\b(?:{'|'.join(words)})s?\b", step, re.IGNORECASE) is not None
-
-
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("result_offset", "REPLACE", result_offset, _draw_offset),
+        Kind("result_offset", "REPLACE", result_offset, _draw_offset, weight=0.6),
         Kind("sign_error", "REPLACE", sign_error, _draw_sign),
-        Kind("precedence_error", "REPLACE", precedence_error, _draw_precedence, weight=8),
-        Kind("digit_change", "REPLACE", digit_change, _draw_digit),
-        Kind("digit_transpose", "SWAP", digit_transpose, _draw_transpose, weight=2),
-        Kind("operand_substitute", "REPLACE", operand_substitute, _draw_substitute),
-        Kind("operand_swap", "SWAP", operand_swap, _draw_swap, weight=6),
-        Kind("operator_flip", "REPLACE", operator_flip, _draw_flip),
-        Kind("dropped_term", "DELETE", dropped_term, _draw_term, weight=3),
-        Kind("dropped_factor", "DELETE", dropped_factor, _draw_factor, weight=3),
-        Kind("unit_error", "REPLACE", unit_error, _draw_unit, weight=12),
+        Kind("precedence_error", "REPLACE", precedence_error, _draw_precedence, weight=50),
+        Kind("digit_change", "REPLACE", digit_change, _draw_digit, weight=0.6),
+        Kind("digit_transpose", "SWAP", digit_transpose, _draw_transpose, weight=8),
+        Kind("operand_substitute", "REPLACE", operand_substitute, _draw_substitute, weight=0.8),
+        Kind("operand_swap", "SWAP", operand_swap, _draw_swap, weight=20),
+        Kind("operator_flip", "REPLACE", operator_flip, _draw_flip, weight=3),
+        Kind("dropped_term", "DELETE", dropped_term, _draw_term, weight=4),
+        Kind("dropped_factor", "DELETE", dropped_factor, _draw_factor, weight=8),
+        Kind("unit_error", "REPLACE", unit_error, _draw_unit, weight=20),
     )
 }
 """Errors in equations, whose falsehood can be computed. Weights are larger for kinds that apply more rarely."""

@@ -60,7 +60,7 @@ def chain(
             _replace_free(text, [answer], carried, style)
             carried.answer = carried.values.get(_number(answer))
         if prose:
-            _replace_free(text, [t for t in reading.tokens if t.kind == "n" and t.start >= site.end], carried, style)
+            _replace_free(text, [t for t in reading.numbers if t.start >= site.end], carried, style)
     except RefusedError:
         return None
     return carried
@@ -108,8 +108,8 @@ def _check_unread(text: str, reading: Reading, site: Site, carried: Carried) -> 
     if not lines:
         return
     done = {replacement.start for replacement in carried.replacements}
-    for token in reading.tokens:
-        if token.kind != "n" or token.start <= site.end or token.value not in carried.values:
+    for token in reading.numbers:
+        if token.start <= site.end or token.value not in carried.values:
             continue
         if not {token.first, token.start} & done and _line(text, token.start) in lines:
             raise RefusedError("an equation that could not be read holds a changed value")

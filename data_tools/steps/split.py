@@ -139,15 +139,13 @@ def auto(text: str) -> tuple[Step, ...]:
 
     Markers decide: a text with numbered steps is never split otherwise.
     """
-    if _MARKER.search(text):
+    if "Step " in text and _MARKER.search(text):
         return numbered(text)
-    if _FENCE.search(text):
+    if "```" in text and _FENCE.search(text):
         return code_blocks(text)
-    for split in (paragraphs, lines):
-        steps = split(text)
-        if len(steps) > 1:
-            return steps
-    return sentences(text)
+    if _PARAGRAPH.search(text) and len(steps := paragraphs(text)) > 1:
+        return steps
+    return steps if len(steps := lines(text)) > 1 else sentences(text)
 
 
 SPLITTERS: dict[str, Splitter] = {
