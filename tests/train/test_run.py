@@ -386,7 +386,7 @@ def test_dropout_is_off_and_a_dropout_that_stays_is_found(tmp_path: Path, monkey
 
 def test_a_model_that_is_certain_of_everything_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tokenizer that maps every word to one id gives log-probabilities of exactly 0."""
-    monkeypatch.setattr("prefopt.scoring.policy.token_logps", lambda logits, labels: logits[..., 0] * 0)
+    monkeypatch.setattr("prefopt.scoring.tokens.token_logps", lambda logits, labels: logits[..., 0] * 0)
     with pytest.raises(RunError, match="every log-probability of the first rows is exactly 0"):
         train(recipe(tmp_path, scoring={"backend": "plain"}))
 
