@@ -12,9 +12,11 @@ files. What the columns are, and are not:
 - `steps`: character spans of the steps, the number of the first wrong step (from 1), and step rewards: 0.9 for a step
   that reaches the number which the same step of the right solution reaches, 0.1 from the first that does not. A rule
   on numbers; a trained process reward model would grade, and would know other ways to the answer.
-- `weighted`: weight 2.5 on both solutions from the first wrong step on, 1 before it; a grader would say how much worse
-  a step is.
+- `weighted`: weight 2.5 on both solutions from the first wrong step on, 1 before it. A grader would say how much worse
+  each step is.
 - `step_pairs`: the first wrong step of a solution and the right one in its place, behind the right steps before it.
+- `rise_pairs`: step pairs (`-step-` in the id) and whole pairs of other rows, in turns. The method injects the error
+  with a language model; here it is the model's own.
 - `token_scores`: of each response token, softmax((1 + b) z+ - b z-) at that token with b = 1, where z+ are the logits
   of `demo:tiny-math` and z- those of its base model. The method wants one model tuned on right and one on wrong
   solutions; the base model only stands in for the second. The ids are there to be compared with those of training.
@@ -140,16 +142,26 @@ def step_pairs() -> Iterator[Record]:
         if found is None:
             continue
         chosen, rejected, error = found
-        begin, end = rejected[error - 1]
+        span = rejected[error - 1]
         marker = f"Step {error}:"
-        yield {
-            "id": row["id"],
-            "prompt": row["prompt"],
-            "initial_reason_steps": row["rejected"][:begin] + marker,
-            "chosen": _only_step(row["chosen"], chosen[error - 1], marker),
-            "rejected": _only_step(row["rejected"], (begin, end), marker),
-            "answer": row["answer"],
-        }
+        right, wrong = (
+            _only_step(row[side], span, marker) for side, span in (("chosen", chosen[error - 1]), ("rejected", span))
+        )
+        if right.strip() and wrong.strip() and right != wrong:
+            yield {
+                "id": f"{row['id']}-step-{error}",
+                "prompt": row["prompt"],
+                "initial_reason_steps": row["rejected"][: span[0]] + marker,
+                "chosen": right,
+                "rejected": wrong,
+                "answer": row["answer"],
+            }
+
+
+def rise_pairs() -> Iterator[Record]:
+    """Step pairs and whole pairs in turns."""
+    for step, whole in zip(step_pairs(), pairs()[240:400], strict=False):
+        yield from (step, whole)
 
 
 def edits() -> Iterator[Record]:
@@ -349,6 +361,7 @@ MAKERS: dict[str, Callable[[], Iterator[Record]]] = {
     "steps": steps,
     "weighted": weighted,
     "step_pairs": step_pairs,
+    "rise_pairs": rise_pairs,
     "token_scores": token_scores,
     "edits": edits,
     "deviations": deviations,
