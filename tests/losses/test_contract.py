@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch.nn.functional as F
@@ -20,6 +20,39 @@ def test_contract(name: str, title: str) -> None:
     if title in loss.spec.excused:
         pytest.skip(loss.spec.excused[title])
     PROPERTIES[title](loss)
+
+
+def variants() -> list[tuple[str, dict[str, Any]]]:
+    """Each loss with each further choice of an option that has choices, where its other options allow it."""
+    found = []
+    for name in loss_names():
+        loss = get_loss(name)
+        for option, field in loss.spec.params.model_fields.items():
+            for choice in get_args(field.annotation) or ((True, False) if field.annotation is bool else ()):
+                if isinstance(choice, str | bool) and choice != field.default and option not in loss.params.unused():
+                    found.append((name, {option: choice}))
+    return found
+
+
+NOT_IN_VARIANTS = {
+    "pulls_the_right_way",
+    "every_option_acts",
+    "declares_what_it_reads",
+    "ranges_are_enforced",
+    "documented",
+}
+LOCAL_BY_DESIGN = ("dr_dpo", {"scope": "local"})
+
+
+@pytest.mark.parametrize(("name", "options"), variants(), ids=str)
+def test_numerics_of_the_contract_in_every_variant(name: str, options: dict[str, Any]) -> None:
+    loss = get_loss(name, **options)
+    for title in PROPERTIES.keys() - NOT_IN_VARIANTS - loss.spec.excused.keys():
+        if title == "ranks_add_up" and (name, options) == LOCAL_BY_DESIGN:
+            continue
+        if title == "each_prompt_alone" and options.get("eval_beta") == "dynamic":
+            continue  # the evaluation batch matters, as the option says
+        PROPERTIES[title](loss)
 
 
 def registered(function: Any, *, needs: Any = frozenset({Need.REFERENCE})) -> Loss:
