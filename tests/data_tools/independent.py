@@ -10,11 +10,12 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 _SIGNS = {"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "plus": "+", "minus": "-", "times": "*", "divided by": "/"}
 _RESULT = re.compile(r"\s*(-?)\s*\$?\s*(-?)(\d[\d,]*(?:\.\d+)?|\.\d+)(\s?%)?")
-_FINAL = re.compile(r"####\s*(-?)\$?(-?)([\d,]*\.?\d+)")
+_FINAL = re.compile(r"(?:####|answer is:?|boxed\{)(?:\s|\\boxed\{)*(-?)\$?(-?)([\d,]*\.?\d+)")
 
 
 class Claim(NamedTuple):
@@ -46,7 +47,7 @@ def _claims_of_line(line: str) -> Iterator[Claim]:
     line = re.sub(r"(%|/\s?\d+) of (?=\$?[\d(])", r"\1 * ", line)
     line = re.sub(r"[$€£]", "", line)
     pieces = line.split("=")
-    for before, after in zip(pieces, pieces[1:], strict=False):
+    for before, after in pairwise(pieces):
         left, result = _value_at_end(before), _RESULT.match(after)
         if left is None or result is None:
             continue
@@ -108,7 +109,7 @@ def is_wrong(right: str, wrong: str) -> bool | None:
 
 
 def final_number(text: str) -> Fraction | None:
-    """The number behind the last "####"."""
+    """The number behind the last statement of the answer."""
     found = _FINAL.findall(text)
     if not found:
         return None

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+from data_tools import command
+from data_tools.cli import main
+from data_tools.command import Options, RunInfo, record_command
+from data_tools.records import read_records, write_records
+from data_tools.run import Output, RecordFunction, Row
+from data_tools.sample import Reservoir
+from tests.data_tools.solutions import PROBLEMS
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    rows = [{"id": p.name, "prompt": p.prompt, "solution": p.solution, "answer": p.answer} for p in PROBLEMS]
+    write_records(path, rows)
+    return path
+
+
+def test_inject_writes_pairs_with_their_provenance(source: Path, capsys: Captured) -> None:
+    out = source.with_name("pairs.jsonl")
+    assert main(["inject", str(source), "--out", str(out), "--mode", "suffix", "--seed", "3", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    rows = list(read_records(out))
+    assert summary["written"] == len(rows) >= 6
+    assert sum(summary["error_kind"].values()) == len(rows)
+    for row in rows:
+        assert (row["injector"], row["seed"], row["pair_kind"], row["verified"]) == ("rule", 3, "suffix", "answer")
+        assert row["id"] == f"{row['source_id']}#suffix-0"
+
+
+def test_messages_are_read_and_prompts_stay_as_they_are(source: Path, capsys: Captured) -> None:
+    prompt = [{"role": "user", "content": PROBLEMS[0].prompt}]
+    completion = [{"role": "assistant", "content": PROBLEMS[0].solution}]
+    write_records(source, [{"prompt": prompt, "completion": completion, "answer": 132}])
+    out = source.with_name("pairs.jsonl")
+    assert main(["inject", str(source), "--out", str(out)]) == 0
+    (row,) = read_records(out)
+    assert row["prompt"] == prompt
+    assert "1 rows from 1 records, 0 rejected" in capsys.readouterr().out
+
+
+def test_columns_may_have_other_names(source: Path) -> None:
+    write_records(source, [{"question": PROBLEMS[0].prompt, "worked": PROBLEMS[0].solution}])
+    out = source.with_name("pairs.jsonl")
+    arguments = ["--column", "prompt=question", "--column", "solution=worked"]
+    assert main(["inject", str(source), "--out", str(out), *arguments]) == 0
+    assert len(list(read_records(out))) == 1
+
+
+def test_programs_get_a_wrong_version_that_fails_a_test(source: Path) -> None:
+    program = (
+        "Here it is:\n```python\ndef least(xs):\n    best = xs[0]\n    for x in xs:\n        if x < best:\n"
+        "            best = x\n    return best\n```\n"
+    )
+    tests = ["assert least([3, 1, 2]) == 1", "assert least([5]) == 5"]
+    write_records(source, [{"prompt": "p", "solution": program, "tests": tests}])
+    out = source.with_name("pairs.jsonl")
+    assert main(["inject", str(source), "--out", str(out), "--mode", "full", "--domain", "code"]) == 0
+    (row,) = read_records(out)
+    assert row["chosen"] == program
+    assert row["verified"] == "tests"
+    names: dict[str, object] = {}
+    exec(row["rejected"].split("```python\n")[1].split("```")[0], names)
+    with pytest.raises(AssertionError):
+        exec("\n".join(tests), names)
+
+
+def test_label_finds_the_first_false_equation(source: Path) -> None:
+    wrong = PROBLEMS[0].solution.replace("96 - 30 = 66", "96 - 30 = 65")
+    rows = [
+        {"id": "a", "solution": PROBLEMS[0].solution},
+        {"id": "b", "solution": wrong},
+        {
+            "id": "c",
+            "initial_reason_steps": wrong[: wrong.index(" He gives")],
+            "chosen": " x",
+            "rejected": " 96 - 30 = 65.",
+        },
+        {"id": "d", "chosen": "a", "rejected": "1 + 1 = 3", "first_error_step": 7},
+        {"id": "e", "prompt": "p"},
+    ]
+    write_records(source, rows)
+    out = source.with_name("labelled.jsonl")
+    assert main(["label", str(source), "--out", str(out), "--json"]) == 0
+    found = {row["id"]: row for row in read_records(out)}
+    assert {name: row["first_error_step"] for name, row in found.items()} == {"a": None, "b": 2, "c": 2, "d": 7}
+    assert found["b"]["false_equation"] == "96 - 30 = 65"
+    assert found["a"]["equations_checked"] == 3
+    assert [wrong[a:b][:7] for a, b in found["b"]["solution_steps"]] == ["Step 1:", "Step 2:", "Step 3:"]
+    assert found["c"]["rejected_steps"] == [[0, 14]]
+    assert main(["label", str(source), "--out", str(out), "--keep", "found", "--replace", "--overwrite"]) == 0
+    assert [(row["id"], row["first_error_step"]) for row in read_records(out)] == [("b", 2), ("c", 2), ("d", 1)]
+
+
+def test_split_keeps_problems_together_whatever_else_is_there(source: Path) -> None:
+    rows = [{"prompt": f"p{n % 60}", "n": n} for n in range(240)]
+    write_records(source, rows)
+    arguments = ["--part", "train=0.7", "--part", "dev=0.3", "--seed", "1"]
+    assert main(["split", str(source), "--out", str(source.with_name("a.jsonl")), *arguments]) == 0
+    first = {
+        part: {r["prompt"] for r in read_records(source.with_name(f"a.{part}.jsonl"))} for part in ("train", "dev")
+    }
+    assert not first["train"] & first["dev"]
+    assert 30 <= len(first["train"]) <= 54
+    write_records(source, rows[::-3])
+    assert main(["split", str(source), "--out", str(source.with_name("b.jsonl")), *arguments]) == 0
+    for part, prompts in first.items():
+        assert {row["prompt"] for row in read_records(source.with_name(f"b.{part}.jsonl"))} <= prompts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["split", "--part", "a=0.5"], "shares add up to 1; got a=0.5"),
+        (["split", "--part", "a=x"], "--part must be NAME=SHARE"),
+        (["split", "--part", "../a=1"], "must be a plain name"),
+        (["inject", "--kind", "typo"], "there is no kind 'typo' of errors"),
+        (["inject", "--kind-weight", "digit_change"], "--kind-weight must be KIND=NUMBER"),
+        (["inject", "--kind-weight", "digit_change=-1"], "must be 0 or above"),
+        (["inject", "--min-similarity", "2"], "--min-similarity: Input should be less than or equal to 1; got 2.0"),
+        (["inject", "--domain", "code"], "give --mode full"),
+        (["inject", "--shard", "3/2"], "--shard must be i/n"),
+        (["inject", "--column", "prompt"], "--column must be OURS=THEIRS"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(
+    source: Path, capsys: Captured, arguments: list[str], message: str
+) -> None:
+    name, *options = arguments
+    assert main([name, str(source), "--out", str(source.with_name("out.jsonl")), *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not source.with_name("out.jsonl").exists()
+
+
+def test_stats_counts_what_is_there(source: Path, capsys: Captured) -> None:
+    write_records(
+        source, [{"chosen": "ab", "rejected": "abc", "error_kind": "x"}] * 3 + [{"chosen": "a", "rejected": ""}]
+    )
+    assert main(["stats", str(source), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"] == 4
+    assert found["columns"] == {"chosen": 4, "rejected": 4, "error_kind": 3}
+    assert found["error_kind"] == {"x": 3}
+    assert found["longer side"] == {"rejected": 3, "chosen": 1}
+    assert found["characters"]["chosen"] == {"count": 4, "mean": 1.75, "min": 1, "p5": 1, "p50": 2, "p95": 2, "max": 2}
+    assert main(["stats", str(source)]) == 0
+    assert "longer side" in capsys.readouterr().out
+
+
+def test_a_sample_of_everything_is_exact_and_a_small_one_near() -> None:
+    exact, small = Reservoir(1000, "a"), Reservoir(200, "a")
+    for value in range(1000):
+        exact.add(value)
+        small.add(value)
+    assert exact.summary() == {"count": 1000, "mean": 499.5, "min": 0, "p5": 50, "p50": 500, "p95": 950, "max": 999}
+    assert small.summary()["mean"] == 499.5
+    assert abs(small.quantile(0.5) - 500) < 120
+
+
+def test_a_new_command_is_one_function(source: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setattr(command.app, "registered_commands", list(command.app.registered_commands))
+
+    class ShortenOptions(Options):
+        limit: int = Field(100, ge=1, description="longest solution that stays")
+
+    @record_command(ShortenOptions)
+    def shorten(options: ShortenOptions, run: RunInfo) -> RecordFunction:
+        """Leave long solutions out."""
+
+        def rows(row: Row) -> Iterator[Output]:
+            if len(row.record["solution"]) <= options.limit:
+                yield row.record
+
+        return rows
+
+    out = source.with_name("out.jsonl")
+    assert main(["shorten", str(source), "--out", str(out), "--limit", "110", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["read"] == len(PROBLEMS)
+    assert main(["shorten", "--help"]) == 0
+    assert "longest solution that stays" in capsys.readouterr().out
+    assert main(["shorten", str(source), "--out", str(out), "--limit", "0"]) == 2
+    assert "--limit: Input should be greater than or equal to 1; got 0" in capsys.readouterr().err
