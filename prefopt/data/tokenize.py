@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 from datasets import Dataset, Value, concatenate_datasets
 from transformers import PreTrainedTokenizerBase
 

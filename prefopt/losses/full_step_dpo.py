@@ -16,7 +16,7 @@ from prefopt.scores import LossOutput, Need, Scores
 class FullStepDPOParams(LossParams):
     beta: float = Field(0.1, gt=0, description="pull towards the reference: larger keeps the policy closer, 1/nat")
     gamma: float = Field(
-        0.5, ge=0, description="how far step rewards set the steps' weights apart; 0 for equal weights, 1 per reward"
+        0.5, ge=0, description="how far step rewards set the steps' weights apart; 0 for equal ones, dimensionless"
     )
     weight_scale: Literal["num_steps", "none"] = Field(
         "num_steps", description="weights of a response's steps add up to their number, or to 1"

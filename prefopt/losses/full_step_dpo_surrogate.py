@@ -17,7 +17,7 @@ class FullStepDPOSurrogateParams(LossParams):
         1.0, ge=0, description="how much less a token counts that has moved the right way already, 1/nat"
     )
     reward_temp: float = Field(
-        0.5, ge=0, description="how far step rewards set the tokens' weights apart; 0 for equal weights, 1 per reward"
+        0.5, ge=0, description="how far step rewards set the tokens' weights apart; 0 for equal ones, dimensionless"
     )
 
 
