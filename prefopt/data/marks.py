@@ -17,7 +17,7 @@ from prefopt.data.fields import Spans
 from prefopt.data.rejection import RejectedError
 
 WRONG_BELOW = 0.5
-"""A step with a lower reward is a wrong one."""
+"""A step with a lower reward is a wrong one, for the losses too."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,24 @@ def read_marks(record: Mapping[str, Any], places: Sequence[Place], needs: Sequen
         if any(getattr(mark, name) is None for mark in found):
             found = [replace(mark, **{name: None}) for mark in found]
     return tuple(found)
+
+
+def check_needs(marks: Sequence[Marks], needs: Sequence[str], *, labelled: bool) -> None:
+    """Raises: `RejectedError` for a row that lacks what the loss reads beside the responses."""
+    for need in needs:
+        if need == rows.LABELS:
+            missing = not labelled
+        elif need == rows.DIFF:  # two responses can be compared by their ids
+            missing = len(marks) != 2 and any(mark.diff is None for mark in marks)
+        elif need in (rows.WEIGHTS, rows.TOKEN_SCORES):  # of one side alone they say something
+            missing = all(getattr(mark, need) is None for mark in marks)
+        elif need == rows.DEVIATION:  # that of the chosen response is read
+            missing = marks[0].deviation is None
+        else:
+            missing = any(getattr(mark, need) is None for mark in marks)
+        if missing:
+            text = f"the loss reads {rows.NEEDED[need].words}, and the row has none ({rows.NEEDED[need].where})"
+            raise RejectedError(rows.NULL_FIELD, text)
 
 
 def _read(record: Mapping[str, Any], place: Place, what: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from prefopt.data import fields, rows
 from prefopt.data.fields import needed
-from prefopt.data.marks import Marks, Place, read_marks
+from prefopt.data.marks import Marks, Place, check_needs, read_marks
 from prefopt.data.messages import Message, check_messages, says_nothing, text_of, wrapped
 from prefopt.data.options import DataOptions
 from prefopt.data.prompts import split_messages, split_text
@@ -149,7 +149,7 @@ def _read(record: Mapping[str, Any], options: DataOptions) -> Example:
     example = _without_useless(_continued(_scored(example, record, given)), options, given.names)
     if options.responses == "single" and not options.splits_pairs:
         example = example.only((0,))
-    check_needs(example, options)
+    check_needs(example.marks, options.needs or (), labelled=len(example.responses) > 1 or example.label is not None)
     return example
 
 
@@ -297,21 +297,3 @@ def _without_useless(example: Example, options: DataOptions, names: Sequence[str
 
 def _is_empty(content: Content) -> bool:
     return not content.strip() if isinstance(content, str) else not content or says_nothing(content[-1])
-
-
-def check_needs(example: Example, options: DataOptions) -> None:
-    """Raises: `RejectedError` for an example that lacks what the loss reads beside the responses."""
-    for need in options.needs or ():
-        if need == rows.LABELS:
-            missing = len(example.responses) == 1 and example.label is None
-        elif need == rows.DIFF:
-            missing = len(example.responses) != 2 and any(mark.diff is None for mark in example.marks)
-        elif need in (rows.WEIGHTS, rows.TOKEN_SCORES):  # of one side alone they say something
-            missing = all(getattr(mark, need) is None for mark in example.marks)
-        elif need == rows.DEVIATION:  # that of the chosen response is read
-            missing = example.marks[0].deviation is None
-        else:
-            missing = any(getattr(mark, need) is None for mark in example.marks)
-        if missing:
-            text = f"the loss reads {rows.NEEDED[need].words}, and the row has none ({rows.NEEDED[need].where})"
-            raise RejectedError(rows.NULL_FIELD, text)

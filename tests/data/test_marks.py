@@ -24,11 +24,13 @@ from prefopt.data import (
     Rejection,
     Source,
     encode_row,
+    marks,
     prepare_rows,
 )
 from prefopt.data.differences import difference_masks
 from prefopt.data.options import column_needs
 from prefopt.data.spans import span_labels
+from prefopt.losses import _weights
 from tests.losses.token_vectors import token_cases
 
 from .tokenizers import plain, with_bos
@@ -236,6 +238,10 @@ def test_the_first_wrong_step_stands_for_rewards() -> None:
     found = row({**PAIR, **STEPS, "first_error_step": 2})
     assert found.values["step_rewards"] == [[1.0, 1.0], [1.0, 0.0]]
     assert row({**PAIR, **STEPS, "first_error_step": "1"}).values["step_rewards"][1] == [0.0, 0.0]
+
+
+def test_data_and_losses_call_the_same_steps_wrong() -> None:
+    assert marks.WRONG_BELOW == _weights.WRONG_BELOW
 
 
 def test_given_rewards_stay_beside_a_first_wrong_step_that_agrees() -> None:
