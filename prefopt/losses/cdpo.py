@@ -25,7 +25,7 @@ class CDPOParams(LossParams):
     def _not_the_conservative_one(cls, options: Any) -> Any:
         if "label_smoothing" in options:
             raise ValueError(
-                "label_smoothing belongs to conservative DPO, also called cDPO: write `name: dpo` with it. "
+                "label_smoothing belongs to conservative DPO, called cDPO too: write `name: dpo` with label_smoothing. "
                 "This loss weighs critical tokens."
             )
         return options

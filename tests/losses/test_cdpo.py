@@ -81,7 +81,7 @@ def test_scores_in_padding_are_not_read(junk: float) -> None:
 
 
 def test_conservative_dpo_is_pointed_to() -> None:
-    with pytest.raises(ConfigError, match="write `name: dpo` with it"):
+    with pytest.raises(ConfigError, match="write `name: dpo` with label_smoothing"):
         get_loss("cdpo", label_smoothing=0.1)
 
 
