@@ -131,17 +131,25 @@ class Scores:
             raise DataError("Scores.given_lengths must be at least 1 token each.")
 
     def _check_finite(self) -> None:
-        for name in ("policy", "reference"):
+        for name in ("policy", "reference", "kl"):
             value = getattr(self, name)
             if value is None:
                 continue
             broken = (~torch.isfinite(value) & self.mask).any(-1)  # [B, R]
             if broken.any():
-                places = broken.nonzero().tolist()
-                what = ", ".join(f"row {self._row(b)} {_side(r)}" for b, r in places[:5])
-                more = f" and {len(places) - 5} more" if len(places) > 5 else ""
-                text = f"{name} log-probabilities are not finite ({value.dtype}): {what}{more}."
-                raise NonFiniteError(text, rows=sorted({b for b, _ in places}))
+                what = "log-probabilities are" if name != "kl" else "is"
+                text = f"{name} {what} not finite ({value.dtype}): {self._places(broken)}."
+                raise NonFiniteError(text, rows=sorted({b for b, _ in broken.nonzero().tolist()}))
+        for name in ("external", "deviation"):  # numbers that came with the data
+            value = getattr(self, name)
+            if value is not None and not torch.isfinite(value).all():
+                raise DataError(f"Scores.{name} is not finite: {self._places(~torch.isfinite(value))}.")
+
+    def _places(self, broken: Tensor) -> str:
+        """The first rows and sides that are broken, bool `[B, R]`."""
+        places = broken.nonzero().tolist()
+        what = ", ".join(f"row {self._row(b)} {_side(r)}" for b, r in places[:5])
+        return what + (f" and {len(places) - 5} more" if len(places) > 5 else "")
 
     def _row(self, position: int) -> int:
         return position if self.ids is None else int(self.ids[position])
@@ -227,7 +235,8 @@ class Scores:
             raise DataError("per_step needs step labels, and these scores have none.")
         inside = self.mask & (self.steps >= 0)
         out = values.new_zeros(*values.shape[:2], steps)
-        return out.scatter_add(-1, self.steps.clamp(min=0), values.masked_fill(~inside, 0))
+        # padding may hold any label, and one beyond the last step would be no index
+        return out.scatter_add(-1, self.steps.masked_fill(~inside, 0), values.masked_fill(~inside, 0))
 
 
 def _side(response: int) -> str:

@@ -89,3 +89,26 @@ def test_sums_without_lengths_are_no_means() -> None:
 def test_a_log_ratio_needs_a_reference() -> None:
     with pytest.raises(DataError, match=r"declares Need\.REFERENCE"):
         _ = Scores(policy=torch.zeros(1, 2, 3), mask=MASK).logratios
+
+
+@pytest.mark.parametrize("name", ["external", "deviation"])
+def test_a_number_of_the_data_that_is_none_is_refused(name: str) -> None:
+    values = torch.tensor([[1.0, 2.0], [float("nan"), 0.0]])
+    with pytest.raises(DataError, match=f"Scores.{name} is not finite: row 1 chosen"):
+        Scores.from_sums(torch.zeros(2, 2), **{name: values})
+
+
+def test_a_divergence_that_is_none_is_refused_within_the_mask() -> None:
+    kl = torch.zeros(1, 2, 3)
+    kl[0, 1, 2] = float("inf")
+    mask = torch.ones(1, 2, 3, dtype=torch.bool)
+    with pytest.raises(NonFiniteError, match=r"kl is not finite \(torch.float32\): row 0 rejected"):
+        Scores(torch.zeros(1, 2, 3), mask, kl=kl)
+    mask[0, 1, 2] = False
+    Scores(torch.zeros(1, 2, 3), mask, kl=kl)
+
+
+def test_step_labels_in_padding_may_be_anything() -> None:
+    mask = torch.tensor([[[True, True, False]]])
+    scores = Scores(torch.zeros(1, 1, 3), mask, steps=torch.tensor([[[0, 1, 99]]]))
+    assert scores.per_step(torch.tensor([[[1.0, 2.0, 4.0]]]), steps=2).tolist() == [[[1.0, 2.0]]]

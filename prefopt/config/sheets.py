@@ -134,8 +134,8 @@ def sheet_text(name: str) -> str:
     needs = ", ".join(sheet["needs"]) or "nothing beyond the policy's log-probabilities"
     lines += ["", f"Needs      {needs}" + (" (by its options)" if sheet["needs_depend_on_parameters"] else "")]
     if weighting:
-        lines += [f"Used as    a weighting of any loss on pairs, `loss.modify: [{name}]`", f"Source     {sheet['source']}"]
-        return "\n".join([*lines, f"Recipe     {sheet['recipe'] or 'none'}"])
+        lines.append(f"Used as    a weighting of any loss on pairs, `loss.modify: [{name}]`")
+        return "\n".join([*lines, f"Source     {sheet['source']}", f"Recipe     {sheet['recipe'] or 'none'}"])
     lines += [f"Responses  {_RESPONSES[sheet['responses']]}", f"Per token  {_AGGREGATE[sheet['aggregate']]}"]
     if sheet["coupled"]:
         lines.append("Batch      looks at all prompts of the batch; scoring.coupling says which they are")

@@ -17,6 +17,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 
 from prefopt.config import Recipe
 from prefopt.data.load import Source
+from prefopt.data.options import column_needs
 from prefopt.data.tokenize import DataOptions, Prepared, prepare_rows
 from prefopt.errors import ConfigError, InputError, Problem, RunError
 from prefopt.losses import Objective
@@ -272,9 +273,9 @@ def source(section: Any) -> Source:
 
 def data_options(recipe: Recipe, objective: Objective) -> DataOptions:
     """The data layer's options for a recipe's `data:` section and what its objective reads."""
-    names = DataOptions.__dataclass_fields__.keys() - {"responses"}
+    names = DataOptions.__dataclass_fields__.keys() - {"responses", "needs"}
     given = recipe.data.model_dump(include=set(names))
-    return DataOptions(**given, responses=objective.responses)
+    return DataOptions(**given, responses=objective.responses, needs=column_needs(objective.needs))
 
 
 def quiet(trainer: PreferenceTrainer) -> None:
