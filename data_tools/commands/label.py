@@ -32,9 +32,9 @@ def label(options: LabelOptions, run: RunInfo) -> RecordFunction:
     """Add step spans and the first step with a false equation.
 
     Every text among `chosen`, `rejected`, `solution`, `completion` gets its spans in `..._steps`. `first_error_step`
-    is that of `rejected`, or of the row's only text, and counts from 1 at the beginning of the answer, a common
-    beginning (`initial_reason_steps`) included. It is null where no equation is surely false, which does not mean that
-    the text is right. `equations_checked` says how many were decided.
+    is that of `rejected`, or of the row's only text, and counts its steps from 1; a common beginning
+    (`initial_reason_steps`) is not counted. It is null where no equation is surely false, which does not mean that the
+    text is right. `equations_checked` says how many were decided.
     """
 
     def rows(row: Row) -> Iterator[Output]:
@@ -48,8 +48,8 @@ def label(options: LabelOptions, run: RunInfo) -> RecordFunction:
         found: FirstWrong | None = None
         for name in names:
             text = text_of(row.record, name, row.where)
-            steps = _split(prefix + text, options.splitter, row.where)
-            labels[f"{name}_steps"] = _spans_behind(steps, len(prefix))
+            steps = _behind(_split(prefix + text, options.splitter, row.where), len(prefix))
+            labels[f"{name}_steps"] = [[max(s.start - len(prefix), 0), s.end - len(prefix)] for s in steps.steps]
             if name == "rejected" or len(names) == 1:
                 found = first_wrong_step(steps)
         if found is not None:
@@ -75,6 +75,6 @@ def _split(text: str, splitter: str, where: str) -> Steps:
         raise RecordError(f"{where}: {error}", reason="no_steps") from error
 
 
-def _spans_behind(steps: Steps, begin: int) -> list[list[int]]:
-    """The spans of the steps that reach into the text behind a beginning, counted from there."""
-    return [[max(step.start - begin, 0), step.end - begin] for step in steps.steps if step.end > begin]
+def _behind(steps: Steps, begin: int) -> Steps:
+    """The steps that reach into the text behind a beginning."""
+    return Steps(steps.text, tuple(step for step in steps.steps if step.end > begin))

@@ -1,8 +1,9 @@
 """Equations in running text: found, evaluated exactly, judged. What cannot be read with certainty is left alone."""
 
 from data_tools.equations.check import Verdict, judge, judged
+from data_tools.equations.equation import Equation, Side, Site
 from data_tools.equations.expression import Value, evaluate, left_to_right, magnitude
-from data_tools.equations.parse import Equation, Reading, Side, Site, find_equations, read_equations
+from data_tools.equations.parse import Reading, find_equations, read_equations
 from data_tools.equations.style import NumberStyle, format_like
 from data_tools.equations.tokens import Token, number_value, tokenize
 

@@ -3,8 +3,9 @@
 from enum import Enum
 from fractions import Fraction
 
+from data_tools.equations.equation import Equation, Side, agreement
 from data_tools.equations.expression import Value, magnitude
-from data_tools.equations.parse import Equation, Side, agreement, find_equations
+from data_tools.equations.parse import find_equations
 
 _CONVERSIONS = frozenset(
     (2, 3, 4, 7, 8, 10, 12, 16, 20, 24, 30, 36, 50, 52, 60, 100, 365, 1000, 1440, 1760, 3600, 5280)

@@ -58,13 +58,14 @@ class Scene(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of error in an equation."""
+    """A kind of error in an equation, which needs an expression of at least so many `tokens`."""
 
     name: str
     family: str
     apply: Callable[[Scene, Params], Change | None]
     draw: Callable[[Scene, random.Random], Params | None]
     weight: float = 1.0
+    tokens: int = 3
 
 
 # ------------------------------------------------------------------------------------------- the result is misstated
@@ -373,14 +374,14 @@ KINDS: Mapping[str, Kind] = {
     for kind in (
         Kind("result_offset", "REPLACE", result_offset, _draw_offset, weight=0.6),
         Kind("sign_error", "REPLACE", sign_error, _draw_sign),
-        Kind("precedence_error", "REPLACE", precedence_error, _draw_precedence, weight=50),
+        Kind("precedence_error", "REPLACE", precedence_error, _draw_precedence, weight=50, tokens=5),
         Kind("digit_change", "REPLACE", digit_change, _draw_digit, weight=0.6),
         Kind("digit_transpose", "SWAP", digit_transpose, _draw_transpose, weight=8),
         Kind("operand_substitute", "REPLACE", operand_substitute, _draw_substitute, weight=0.8),
         Kind("operand_swap", "SWAP", operand_swap, _draw_swap, weight=20),
         Kind("operator_flip", "REPLACE", operator_flip, _draw_flip, weight=3),
-        Kind("dropped_term", "DELETE", dropped_term, _draw_term, weight=4),
-        Kind("dropped_factor", "DELETE", dropped_factor, _draw_factor, weight=8),
+        Kind("dropped_term", "DELETE", dropped_term, _draw_term, weight=4, tokens=5),
+        Kind("dropped_factor", "DELETE", dropped_factor, _draw_factor, weight=8, tokens=5),
         Kind("unit_error", "REPLACE", unit_error, _draw_unit, weight=20),
     )
 }

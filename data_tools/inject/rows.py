@@ -13,7 +13,8 @@ def build_pair(item: SolutionItem, injection: Injection, mode: Mode, *, number: 
 
     In mode `step` both continue a right beginning by one step, in `suffix` to the end, and in `full` both are whole
     solutions. Beginning and right text are cut out of the solution and joined give it back, character by character.
-    `number` counts the pairs of one solution; `prompt` replaces the item's text where the source has messages.
+    `first_error_step` counts the steps of `rejected`, `solution_step` those of the solution, both from 1. `number`
+    counts the pairs of one solution; `prompt` replaces the item's text where the source has messages.
     """
     steps = item.steps
     step = steps[injection.step]
@@ -38,7 +39,8 @@ def build_pair(item: SolutionItem, injection: Injection, mode: Mode, *, number: 
         "complete": end == len(steps.text),
         "answer": item.answer,
         "rejected_answer": injection.answer_after,
-        "first_error_step": injection.step,
+        "first_error_step": injection.step if whole else 1,
+        "solution_step": injection.step,
         "chosen_steps": [list(span) for span in spans],
         "rejected_steps": [[0, len(rejected)]] if mode == "step" else _moved(spans, old, new),
         "diff_spans_chosen": [list(span) for span in old],

@@ -75,11 +75,14 @@ class RuleInjector:
             places = _places(item, number, reading)
             if not places and not self._words:
                 continue
+            largest = max((len(scene.tokens) for _, scene in places), default=0)
             for kind in self._kind_order(rng):
                 if kind in UNCHECKED:
                     injection = self._in_words(item, number, kind)
+                elif largest < KINDS[kind].tokens:
+                    continue
                 else:
-                    injection = self._in_equation(item, number, rng.choice(places), kind, rng) if places else None
+                    injection = self._in_equation(item, number, reading, rng.choice(places), kind, rng)
                 if injection is not None:
                     yield injection
 
@@ -108,10 +111,16 @@ class RuleInjector:
     # -------------------------------------------------------------------------------------------- equations
 
     def _in_equation(
-        self, item: SolutionItem, number: int, place: tuple[int, Scene], kind: str, rng: random.Random
+        self,
+        item: SolutionItem,
+        number: int,
+        reading: Reading,
+        place: tuple[int, Scene],
+        kind: str,
+        rng: random.Random,
     ) -> Injection | None:
         at, scene = place
-        site, reading = scene.site, item.reading(number)
+        site = scene.site
         if kind == "operand_substitute":
             scene = scene._replace(others=item.known_before(number))
         params = KINDS[kind].draw(scene, rng)

@@ -20,7 +20,8 @@ from data_tools.equations import (
     read_equations,
     tokenize,
 )
-from data_tools.equations.parse import plain_equations, read_tokens
+from data_tools.equations.parse import read_tokens
+from data_tools.equations.plain import plain_equations
 from tests.data_tools.solutions import PROBLEMS
 
 

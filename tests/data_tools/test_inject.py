@@ -74,7 +74,8 @@ def test_modes_differ_in_what_both_sides_share() -> None:
             assert row["initial_reason_steps"] == ""
             assert row["chosen"] == problem.solution
         else:
-            assert row["initial_reason_steps"].endswith(f"Step {row['first_error_step']}:")
+            assert row["initial_reason_steps"].endswith(f"Step {row['solution_step']}:")
+            assert row["first_error_step"] == 1
         if mode != "step":
             assert row["complete"]
             assert row["rejected_answer"] not in (None, row["answer"])
@@ -111,9 +112,7 @@ def test_several_pairs_of_one_solution_differ() -> None:
 def test_errors_are_carried_to_the_end_of_their_step() -> None:
     """An answer in the last step that contradicted its own equation would give the error away."""
     problem = PROBLEMS[0]
-    last = [
-        row for seed in range(200) for row in rows_of(problem, RuleInjector(), seed) if row["first_error_step"] == 3
-    ]
+    last = [row for seed in range(200) for row in rows_of(problem, RuleInjector(), seed) if row["solution_step"] == 3]
     assert len(last) > 20
     assert all("The answer is 132" not in row["rejected"] for row in last)
 
@@ -161,7 +160,10 @@ def test_the_problems_numbers_are_not_carried_on() -> None:
 
 
 def test_kinds_without_proof_are_made_only_when_asked_for() -> None:
-    text = "Step 1: Anna has 4 more than twice the apples.\nStep 2: So she has 2 * 5 = 10 apples.\nStep 3: Then 10 + 4 = 14."
+    text = (
+        "Step 1: Anna has 4 more than twice the apples.\nStep 2: So she has 2 * 5 = 10 apples.\n"
+        "Step 3: Then 10 + 4 = 14."
+    )
     item = SolutionItem("x", "p", split_steps(text), None)
     found = RuleInjector(kinds=UNCHECKED, pairs=4).inject(item, row_random(0, "x", "inject"))
     assert {injection.kind for injection in found} == set(UNCHECKED)
@@ -189,7 +191,7 @@ def test_options_that_do_not_exist_are_refused() -> None:
 def test_late_steps_are_drawn_more_often_when_asked_for() -> None:
     def mean(weights: str) -> float:
         injector = RuleInjector(step_weights=weights)
-        steps = [row["first_error_step"] for seed in range(300) for row in rows_of(PROBLEMS[0], injector, seed)]
+        steps = [row["solution_step"] for seed in range(300) for row in rows_of(PROBLEMS[0], injector, seed)]
         return sum(steps) / len(steps)
 
     assert mean("early") < 1.9 < mean("uniform") < 2.1 < mean("late")
