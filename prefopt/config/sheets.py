@@ -174,9 +174,7 @@ def markdown_table(folder: Path) -> str:
 def short_table(folder: Path) -> str:
     """Our own losses with what they do, each linked to its recipe."""
     rows = ["| loss | what it does |", "|---|---|"]
-    return "\n".join(
-        [*rows, *(_row([_link(s["name"], folder, text=f"`{s['name']}`"), s["summary"]]) for s in _own())]
-    )
+    return "\n".join([*rows, *(_row([_link(s["name"], folder, text=f"`{s['name']}`"), s["summary"]]) for s in _own())])
 
 
 def _own() -> list[dict[str, Any]]:

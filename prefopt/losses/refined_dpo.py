@@ -20,10 +20,12 @@ class RefinedDPOParams(LossParams):
         "margin", description="scores shift the margin that is asked for, or soften the label"
     )
     gamma: float = Field(
-        1.0, ge=0, description="weight of the score gap in the margin that is asked for, 1 per unit of score"
+        1.0, ge=0, description="weight of the score gap, as scores come, in the margin that is asked for, dimensionless"
     )
     tau: float = Field(
-        1.0, gt=0, description="score gap that counts as a clear preference: larger softens labels, units of score"
+        1.0,
+        gt=0,
+        description="score gap, as scores come, that is a clear preference: larger softens labels, dimensionless",
     )
 
     def unused(self) -> Mapping[str, str]:
