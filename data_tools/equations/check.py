@@ -70,10 +70,12 @@ def _agree(side: Side, other: Side) -> bool:
 
 def _rounded(side: Side, other: Side) -> bool:
     """Whether the second side may be a shorter number for a value that has no end: cut, or rounded to the whole."""
-    if other.result is None or side.value is None or other.value is None or side.result is not None:
+    if other.result is None or side.result is not None or isinstance(side.value, int):
         return False
+    assert side.value is not None
+    assert other.value is not None
     unit = Fraction(1, 10**other.result.places) / (100 if other.result.percent else 1)
-    return Fraction(side.value).denominator != 1 and magnitude(side.value - other.value) < unit
+    return magnitude(side.value - other.value) < unit
 
 
 def _mixed(side: Side) -> bool:

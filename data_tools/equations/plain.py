@@ -8,7 +8,7 @@ import re
 
 from data_tools.equations.equation import Equation, Side, equation_of
 from data_tools.equations.expression import evaluate
-from data_tools.equations.tokens import NUMBER, OPERATOR, Token, new_tuple, number_value
+from data_tools.equations.tokens import NUMBER, OPERATOR, WORDS, Token, new_tuple, number_value, tokenize
 
 WINDOW = 80
 """How far to the left an expression is looked for, in characters."""
@@ -17,57 +17,100 @@ _NUM = r"(?:[1-9]\d{0,2}(?:,\d{3})++|\d{1,12}+)(?:\.\d{1,9}+)?+"
 _NO_UNIT = "plus|minus|times|divided|equals|equal|is|of|and|or|so|then|because|which|that|but|if|where"
 _UNIT = rf"(?:[ ](?!(?:{_NO_UNIT})\b)[a-z]{{2,12}}+){{1,2}}+"
 _OPERAND = rf"\$?{_NUM}(?:{_UNIT}|/[a-z]{{2,12}}+)?"
-_LEFT = re.compile(rf"{_OPERAND}(?:[ ]?[-+*/x×][ ]?{_OPERAND})++[ ]?\Z")
+_SIGN = r"[ ]?([-+*/x×])[ ]?"
+_ENDING = rf"(?:{_UNIT}|/[a-z]{{2,12}}+)?"
+_LEFT = re.compile(rf"(\$?)({_NUM}){_ENDING}{_SIGN}(\$?)({_NUM}){_ENDING}((?:[ ]?[-+*/x×][ ]?{_OPERAND})*+)[ ]?\Z")
 _RIGHT = re.compile(
     rf"[ ]?(\$?)({_NUM})"
     r"(?=[.,]?\s*\Z|[.,]?\n|[ /](?![A-Za-z'’ /]*\b[xX]\b)[A-Za-z]{2}[A-Za-z'’]*+(?:[ /][A-Za-z'’]++)*+"
     r"(?:[.,]\s|[.,]?\Z|[.,]?\n))"
 )
-_PIECE = re.compile(rf"(\$?)({_NUM})|(?<![A-Za-z])[-+*/x×](?![A-Za-z])")
+_PIECE = re.compile(rf"(\$?)({_NUM})|[-+*×]|/(?![A-Za-z])|(?<![A-Za-z])x(?![A-Za-z])")
 _SAID = re.compile(r"equals?\b(?=\s[\d$(.\\-])|equal to\b")
+_WORDS = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]{2,})*")
 _JOINS = frozenset(("and", "by", "plus", "minus", "times"))
 _SIGNS = {"x": "*", "×": "*"}
 
 
 def plain_equations(text: str, begin: int, end: int) -> list[Equation] | None:
-    """The equations of a text that has only true ones of the plain form; None for any other text.
+    """The equations of a text that has only ones of the plain form; None for any other text.
 
     What it gives is what the grammar gives: tests compare the two.
     """
+    found = _matches(text, begin, end)
+    return None if found is None else [_equation(text, end, *match) for match in found]
+
+
+def plainly_true(text: str, begin: int, end: int) -> bool:
+    """Whether every equation of a text is of the plain form, in whole numbers, and true; False says nothing."""
+    for left, right, _ in _matches(text, begin, end) or ((None, None, 0),):
+        if left is None or right is None or left.start(6) < left.end(6):
+            return False
+        texts = left[2], left[5], right[2]
+        if not all(map(str.isdecimal, texts)):
+            return False
+        a, b, c = map(int, texts)
+        sign = left[3]
+        true = a == b + c if sign == "-" else a == b * c if sign == "/" else c == (a + b if sign == "+" else a * b)
+        if not true or (sign == "/" and not b):
+            return False
+    return True
+
+
+def _matches(text: str, begin: int, end: int) -> list[tuple[re.Match[str], re.Match[str], int]] | None:
+    """Left and right side of every equals sign, and its place; None if one of them is not plain."""
     if text.find("equal", begin, end) >= 0 and _SAID.search(text, begin, end):
         return None
-    equations: list[Equation] = []
+    found = []
     sign = text.find("=", begin, end)
     while sign >= 0:
-        equation = _equation(text, begin, sign, end)
-        if equation is None:
+        window = max(begin, sign - WINDOW)
+        left = _LEFT.search(text, window, sign)
+        if left is None or not _starts(text, begin, window, left.start()):
             return None
-        equations.append(equation)
+        right = _RIGHT.match(text, sign + 1, end)
+        if right is None or left[0].count("/") > 1:  # "2 / 1/5": the grammar looks at the spaces
+            return None
+        found.append((left, right, sign))
         sign = text.find("=", sign + 1, end)
-    return equations
+    return found
 
 
-def _equation(text: str, begin: int, sign: int, end: int) -> Equation | None:
-    window = max(begin, sign - WINDOW)
-    left, right = _LEFT.search(text, window, sign), _RIGHT.match(text, sign + 1, end)
-    if left is None or right is None or not _starts(text, begin, window, left.start()):
-        return None
-    tokens = [_token(found) for found in _PIECE.finditer(text, left.start(), sign)]
-    if sum(token.value == "/" for token in tokens) > 1:  # "2 / 1/5": the grammar looks at the spaces
-        return None
-    value = evaluate(tokens)
-    first, last = right.span(2)
-    digits = right[2]
-    result = Token(NUMBER, right.start(1), last, number_value(digits), first, last, False, _places(digits))
+def _equation(text: str, end: int, left: re.Match[str], right: re.Match[str], sign: int) -> Equation:
+    tokens = _tokens(text, left, sign)
+    result = _number(right, 1)
+    last, stop = result.end, tokens[-1].end
     assert not isinstance(result.value, str), "a number"
-    stop = tokens[-1].end
-    equation = equation_of(
-        (
-            Side(tuple(tokens), (), tokens[0].start, stop, len(text[stop:sign].rstrip()) + stop, value),
-            Side((result,), (), result.start, last, last, result.value),
-        )
-    )
-    return equation if equation.site is not None else None  # what is false has to be read with its units
+    unit_end = len(text[stop:sign].rstrip()) + stop
+    first = Side(tuple(tokens), (), tokens[0].start, stop, unit_end, evaluate(tokens))
+    second = Side((result,), (), result.start, last, last, result.value)
+    equation = equation_of((first, second))
+    if equation.site is not None:
+        return equation
+    units = tuple(_WORDS.findall(left[0]))  # what is not true is judged with its units
+    behind = [token for token in tokenize(text, last, min(end, last + WINDOW))[:1] if token.kind == WORDS]
+    said = tuple(text[token.start : token.end] for token in behind)
+    return equation_of((first._replace(units=units), second._replace(units=said)))
+
+
+def _tokens(text: str, left: re.Match[str], sign: int) -> list[Token]:
+    if left.start(6) < left.end(6):  # more than two operands
+        return [_token(found) for found in _PIECE.finditer(text, left.start(), sign)]
+    operator = left[3]
+    start, end = left.span(3)
+    return [
+        _number(left, 1),
+        new_tuple(Token, (OPERATOR, start, end, _SIGNS.get(operator, operator), 0, 0, False, 0, True)),
+        _number(left, 4),
+    ]
+
+
+def _number(found: re.Match[str], group: int) -> Token:
+    """The number of a currency group and a digits group."""
+    digits = found[group + 1]
+    first, last = found.span(group + 1)
+    value = number_value(digits)
+    return new_tuple(Token, (NUMBER, found.start(group), last, value, first, last, False, _places(digits), True))
 
 
 def _starts(text: str, begin: int, window: int, start: int) -> bool:
@@ -89,9 +132,7 @@ def _token(found: re.Match[str]) -> Token:
         sign = found[0]
         sign = _SIGNS.get(sign, sign)
         return new_tuple(Token, (OPERATOR, found.start(), found.end(), sign, 0, 0, False, 0, True))
-    first, last = found.span(2)
-    value = number_value(digits)
-    return new_tuple(Token, (NUMBER, found.start(), last, value, first, last, False, _places(digits), True))
+    return _number(found, 1)
 
 
 def _places(digits: str) -> int:

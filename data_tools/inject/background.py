@@ -22,7 +22,7 @@ _WORD_VALUES = dict(
     thirty=30,
     hundred=100,
 )
-_NEGATIVE = re.compile(r"(?:[=(*/+,:]\s*|[A-Za-z]\s+)[-−]\$?\d")
+_SIGNED = re.compile(r"[-−]\$?\d")
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,22 @@ class Background:
     @cached_property
     def negatives(self) -> bool:
         """Whether negative numbers occur, so that one more is no giveaway."""
-        return bool(_NEGATIVE.search(self.solution) or _NEGATIVE.search(self.prompt))
+        return any(map(_has_negative, (self.solution, self.prompt)))
 
     @cached_property
     def answer(self) -> Token | None:
         """The number of the final answer, at its place in the solution."""
         return answer_number(self.solution)
+
+
+def _has_negative(text: str) -> bool:
+    """Whether a sign stands in front of a number, and not between two."""
+    for found in _SIGNED.finditer(text):
+        before = text[max(found.start() - 4, 0) : found.start()].rstrip()[-1:]
+        apart = text[found.start() - 1 : found.start()].isspace()
+        if before and (before in "=(*/+,:" or (before.isalpha() and apart)):
+            return True
+    return False
 
 
 def numbers_in(text: str, begin: int = 0, end: int | None = None) -> tuple[Value, ...]:

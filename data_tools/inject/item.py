@@ -7,7 +7,8 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Literal, Protocol
 
-from data_tools.equations import Reading, Value, read_equations
+from data_tools.equations import Reading, Value, Verdict, judge, read_equations
+from data_tools.equations.plain import plainly_true
 from data_tools.inject.background import Background, numbers_in
 from data_tools.inject.edits import Span
 from data_tools.steps import Steps
@@ -44,6 +45,14 @@ class SolutionItem:
             silent = text.find("=", step.body, step.end) < 0 and text.find("equal", step.body, step.end) < 0
             self._readings[number] = _NOTHING if silent else read_equations(text, step.body, step.end)
         return self._readings[number]
+
+    def is_false(self, number: int) -> bool:
+        """Whether a step has an equation that is surely false."""
+        if number not in self._readings:
+            step = self.steps[number]
+            if plainly_true(self.steps.text, step.body, step.end):  # the usual case, and no reading is built for it
+                return False
+        return any(judge(equation) is Verdict.FALSE for equation in self.reading(number).equations)
 
     def reading_from(self, number: int) -> Reading:
         """The equations from the body of a step to the end of the text."""

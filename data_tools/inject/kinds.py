@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from data_tools.equations import NumberStyle, Site, Token, Value, format_like, left_to_right, number_value
 from data_tools.inject.background import Background
-from data_tools.inject.edits import Change, Replacement, digits_of, exact, recomputed, with_digits, with_result
+from data_tools.inject.edits import Change, Replacement, digits_of, hundredth, recomputed, with_digits, with_result
 from data_tools.inject.notation import flipped, operator_sign
 
 Params = Mapping[str, Any]
@@ -73,9 +73,8 @@ class Kind:
 
 def result_offset(scene: Scene, params: Params) -> Change | None:
     """The result is off by `delta`, given in units of what is printed."""
-    site = scene.site
-    unit = 100 if site.result.percent else 1
-    return _stated(scene, site.value + exact(Fraction(params["delta"]) / unit))
+    delta = params["delta"]
+    return _stated(scene, scene.site.value + (hundredth(delta) if scene.site.result.percent else delta))
 
 
 def sign_error(scene: Scene, params: Params) -> Change | None:
@@ -238,12 +237,12 @@ def _draw_offset(scene: Scene, rng: random.Random) -> Params | None:
     result = scene.site.result
     digits = digits_of(scene.text, result).replace(",", "")
     places = len(digits.replace(".", "")) - len(digits.replace(".", "").rstrip("0"))
-    unit = Fraction(10) ** (places - result.places)
+    shift = places - result.places
+    unit: Value = 10**shift if shift >= 0 else Fraction(1, 10**-shift)
     whole = len(digits.replace(".", "").lstrip("0")) - places
     place = rng.randrange(max(whole, 1))
     carry = rng.randrange(1, whole) if whole > 1 else 0
-    delta = unit * rng.choice((1, 2, 10, 10**place, 10**carry)) * rng.choice((-1, 1))
-    return {"delta": exact(delta)}
+    return {"delta": unit * rng.choice((1, 2, 10, 10**place, 10**carry)) * rng.choice((-1, 1))}
 
 
 def _draw_sign(scene: Scene, rng: random.Random) -> Params | None:

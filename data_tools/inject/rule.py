@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from data_tools.answers import same_answer
-from data_tools.equations import Reading, Site, Token, Verdict, judge
+from data_tools.equations import Reading, Site, Token
 from data_tools.inject.edits import Change, Edited, edit
 from data_tools.inject.item import Injection, Mode, SolutionItem, Verified
 from data_tools.inject.kinds import KINDS, UNCHECKED, Scene
@@ -64,13 +64,12 @@ class RuleInjector:
         """What only the winner is asked: no giveaway words, and no false equation in front of the error."""
         if reveals(item.prompt, injection.edited_tail or injection.edited_step):
             return False
-        before = (equation for k in range(1, injection.step) for equation in item.reading(k).equations)
-        return all(judge(equation) is not Verdict.FALSE for equation in before)
+        return not any(item.is_false(number) for number in range(1, injection.step))
 
     def _candidates(self, item: SolutionItem, rng: random.Random) -> Iterator[Injection]:
         for number in self._step_order(len(item.steps), rng):
             reading = item.reading(number)
-            if any(judge(equation) is Verdict.FALSE for equation in reading.equations):
+            if item.is_false(number):
                 continue
             places = _places(item, number, reading)
             if not places and not self._words:

@@ -14,6 +14,7 @@ _REVEALING = re.compile(
     r"|let[’']?s correct|\bthe correct\b|\bnot correct\b",
     re.IGNORECASE,
 )
+_STEMS = ("mis", "correct", "wrong", "reconsider", "python")
 _ALLOWED = re.compile(r"\b(?:wrong|correct)", re.IGNORECASE)
 
 
@@ -48,6 +49,9 @@ class Filters:
 
 def reveals(prompt: str, text: str) -> bool:
     """Whether a text speaks of being wrong, unless the problem itself does."""
+    lower = text.lower()
+    if not any(stem in lower for stem in _STEMS):  # nearly always, and sooner known than by the expression
+        return False
     return bool(_REVEALING.search(text)) and not _ALLOWED.search(prompt)
 
 

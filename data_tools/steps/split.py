@@ -75,7 +75,6 @@ Splitter = Callable[[str], tuple[Step, ...]]
 _MARKER = re.compile(r"^Step (\d{1,6}):", re.MULTILINE)
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n\s*")
 _SENTENCE = re.compile(r"(?<=\.) +|\n\s*")
-_LINE = re.compile(r"\n\s*")
 _ANSWER_ONLY = re.compile(
     r"\s*(?:####|\**(?:the )?(?:final )?answer(?: is)?\b|A:|\$*\\boxed\{)[^\n]*\s*\Z", re.IGNORECASE
 )
@@ -114,7 +113,15 @@ def paragraphs(text: str) -> tuple[Step, ...]:
 
 def lines(text: str) -> tuple[Step, ...]:
     """Lines that are not empty."""
-    return _between(text, _LINE)
+    steps: list[Step] = []
+    at = 0
+    for line in text.split("\n"):
+        body = line.strip()
+        if body:
+            start = at + line.index(body[0])
+            steps.append(Step(start, start, start + len(body)))
+        at += len(line) + 1
+    return _without_answer(text, steps)
 
 
 def sentences(text: str) -> tuple[Step, ...]:
@@ -167,6 +174,10 @@ def _between(text: str, separator: re.Pattern[str]) -> tuple[Step, ...]:
         steps += _piece(text, last, found.start(), "text")
         last = found.end()
     steps += _piece(text, last, len(text), "text")
+    return _without_answer(text, steps)
+
+
+def _without_answer(text: str, steps: list[Step]) -> tuple[Step, ...]:
     if len(steps) > 1 and _ANSWER_ONLY.match(text, steps[-1].start):
         steps.pop()
     return tuple(steps)
