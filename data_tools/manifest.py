@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from data_tools.records import DataToolsError, Record
+from data_tools.records import DataToolsError, Record, replacing
 
 PACKAGES = ("prefopt-train", "pydantic", "rapidfuzz", "math-verify", "sympy", "pyarrow")
 
@@ -68,6 +68,12 @@ def manifest(plan: Plan, outputs: Sequence[FileNote], counts: Mapping[str, Any])
         "code": code_digest(),
         "key": plan.key,
     }
+
+
+def write_manifest(path: Path, content: Record) -> None:
+    """A manifest as readable JSON, written whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 @lru_cache(maxsize=1)

@@ -5,112 +5,33 @@ What a command contributes is a function from one record to rows (`RecordFunctio
 renaming.
 """
 
+import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from data_tools.errors import DataToolsError, RecordError
-from data_tools.manifest import FileNote, Plan, manifest
+from data_tools.job import (
+    ROWS,
+    Job,
+    Output,
+    Part,
+    RecordFunction,
+    Reject,
+    Row,
+    StreamFunction,
+    Summary,
+    require_source,
+)
+from data_tools.manifest import FileNote, Plan, manifest, write_manifest
 from data_tools.progress import Meter
 from data_tools.reading import Record, Unreadable, scan_records
-from data_tools.records import format_line, record_id, write_records
-from data_tools.shards import Shard
+from data_tools.records import format_line, record_id
 from data_tools.work import Work, begun, working
 
-ROWS = "rows"
 REJECTS = "rejects"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A record of the input: its id (given, or made of its content) and where it stands, for messages."""
-
-    record: Record
-    id: str
-    file: str
-    line: int
-
-    @property
-    def where(self) -> str:
-        """File and line."""
-        return f"{self.file}:{self.line}"
-
-
-@dataclass(frozen=True)
-class Reject:
-    """Something that gives no row: a reason to count it under, and a sentence. `line` and `id` are filled in."""
-
-    reason: str
-    detail: str = ""
-    line: int | None = None
-    id: str | None = None
-
-
-@dataclass(frozen=True)
-class Part:
-    """A row for one of several output files."""
-
-    name: str
-    record: Record
-
-
-Output = Record | Part | Reject
-RecordFunction = Callable[[Row], Iterable[Output]]
-StreamFunction = Callable[[Iterator[Row]], Iterable[Output]]
-
-
-@dataclass(frozen=True)
-class Job:
-    """What one run reads and writes, and how."""
-
-    command: str
-    source: Path
-    out: Path
-    options: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    shard: Shard = field(default_factory=Shard)
-    columns: Mapping[str, str] = field(default_factory=dict)
-    also: Sequence[Path] = ()
-    parts: Sequence[str] = ()
-    tally: Sequence[str] = ()
-    strict: bool = False
-    dry_run: bool = False
-    overwrite: bool = False
-    quiet: bool = False
-
-    @property
-    def outputs(self) -> dict[str, Path]:
-        """The output files by spool: one, or one for each part, named OUT's stem, the part, OUT's ending."""
-        if not self.parts:
-            return {ROWS: self.out}
-        return {part: self.out.with_name(f"{self.out.stem}.{part}{self.out.suffix}") for part in self.parts}
-
-    @property
-    def rejects(self) -> Path:
-        """The reject log."""
-        return self.out.with_name(f"{self.out.name}.rejects.jsonl")
-
-    @property
-    def manifest(self) -> Path:
-        """The manifest."""
-        return self.out.with_name(f"{self.out.name}.manifest.json")
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a run did."""
-
-    counts: Mapping[str, Any]
-    outputs: Sequence[str]
-    state: str
-
-    @property
-    def written(self) -> int:
-        """How many rows there are."""
-        return int(self.counts["written"])
 
 
 def run_records(job: Job, function: RecordFunction) -> Summary:
@@ -141,17 +62,6 @@ def run_stream(job: Job, function: StreamFunction) -> Summary:
 def scan(job: Job) -> Iterator[Row]:
     """The usable records of a job's source, for commands that write nothing."""
     yield from (row for _, row in _rows(job, _Nowhere()) if row is not None)
-
-
-def require_source(job: Job) -> None:
-    """Raises: `DataToolsError` for a source that is no file, or an output that is the source or of an unknown kind."""
-    for path in (job.source, *job.also):
-        if not path.is_file():
-            raise DataToolsError(f"{path}: {'is a folder' if path.is_dir() else 'there is no such file'}.")
-        if path.resolve() in [out.resolve() for out in job.outputs.values()]:
-            raise DataToolsError(f"{path}: is read, so it cannot be written as well. Give --out another name.")
-    if job.out.suffix not in (".jsonl", ".ndjson", ".parquet"):
-        raise DataToolsError(f"{job.out}: --out must end in .jsonl or .parquet.")
 
 
 # -------------------------------------------------------------------------------------------------------- reading
@@ -274,8 +184,6 @@ def _run(job: Job, produce: Callable[["Work | _Nowhere"], None]) -> Summary:
 
 def _finished(job: Job, plan: Plan) -> Summary | None:
     """The summary of an earlier run with the same plan whose output is still there, unchanged."""
-    import json
-
     try:
         found = json.loads(job.manifest.read_text(encoding="utf-8"))
         same = found["key"] == plan.key
@@ -328,16 +236,6 @@ def _final(job: Job, spool: Path) -> Path:
     return table
 
 
-def write_manifest(path: Path, content: Record) -> None:
-    """A manifest as readable JSON, written whole or not at all."""
-    import json
-
-    from data_tools.records import replacing
-
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 def _grouped(counts: Counter[str]) -> dict[str, Any]:
     """Counts as they stand in a manifest: `reason:x` and the like become tables, each sorted by size."""
     plain: dict[str, Any] = {name: counts.get(name, 0) for name in ("read", "written", "rejected")}
@@ -351,4 +249,18 @@ def _grouped(counts: Counter[str]) -> dict[str, Any]:
     return plain | dict(sorted(tables.items()))
 
 
-__all__ = ["Job", "Output", "Part", "Reject", "Row", "Summary", "run_records", "run_stream", "scan", "write_records"]
+__all__ = [
+    "Job",
+    "Output",
+    "Part",
+    "Record",
+    "RecordFunction",
+    "Reject",
+    "Row",
+    "StreamFunction",
+    "Summary",
+    "require_source",
+    "run_records",
+    "run_stream",
+    "scan",
+]

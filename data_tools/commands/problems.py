@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from data_tools.command import app
+from data_tools.manifest import FileNote, Plan, manifest, write_manifest
 from data_tools.problems import FLAW_ELSEWHERE, Flaw, make_problems
 from data_tools.records import read_numbered, text_field, write_records
 
@@ -31,8 +32,6 @@ def problems(
     """Write seeded arithmetic word problems with step-by-step solutions and answers."""
     excluded = {prompt for path in exclude or () for prompt in _prompts(path)}
     made = make_problems(number, seed=seed, flaw=Flaw(flaw, flaw_elsewhere) if flaw > 0 else None, exclude=excluded)
-    if not dry_run:
-        write_records(out, (problem.record() for problem in made))
     summary = {
         "command": "problems",
         "out": str(out),
@@ -43,6 +42,13 @@ def problems(
         "with_distractor": sum(problem.distractor for problem in made),
         "with_planted_flaw": sum(bool(problem.planted) for problem in made),
     }
+    if not dry_run:
+        write_records(out, (problem.record() for problem in made))
+        options = {"count": number, "flaw": flaw, "flaw_elsewhere": flaw_elsewhere}
+        plan = Plan("problems", options, seed, "1/1", [FileNote.of(path) for path in exclude or ()])
+        counts = {name: summary[name] for name in ("count", "with_distractor", "with_planted_flaw")}
+        manifest_file = out.with_name(f"{out.name}.manifest.json")
+        write_manifest(manifest_file, manifest(plan, [FileNote.of(out, out.name)], counts))
     flawed = f", {summary['with_planted_flaw']} with a planted flaw" if flaw > 0 else ""
     _report(summary, f"{out}: {'would write' if dry_run else 'wrote'} {len(made)} problems{flawed}.", as_json=as_json)
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from data_tools.equations import number_value, read_equations
 from data_tools.inject.background import Background
+from data_tools.inject.changes import Params, Scene
 from data_tools.inject.edits import Edited, edit
-from data_tools.inject.kinds import KINDS, Params, Scene
+from data_tools.inject.kinds import KINDS
 from data_tools.inject.propagate import chain
 from data_tools.records import DataToolsError
 

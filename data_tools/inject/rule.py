@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from data_tools.answers import same_answer
 from data_tools.equations import Reading, Site, Token
+from data_tools.inject.changes import Scene
 from data_tools.inject.edits import Change, Edited, edit
 from data_tools.inject.item import Injection, Mode, SolutionItem, Verified
-from data_tools.inject.kinds import KINDS, UNCHECKED, Scene
+from data_tools.inject.kinds import KINDS, UNCHECKED
 from data_tools.inject.propagate import Carried, chain
 from data_tools.inject.screen import Filters, proven_wrong, reveals
 from data_tools.inject.words import dropped_step, relation
