@@ -20,7 +20,7 @@ but a table of results.
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -51,11 +51,17 @@ class Options(BaseModel):
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a command may know of the run besides its options."""
+    """What a command may know of the run besides its options.
+
+    `strict` and `dry_run` matter to commands over all records together, which reject records themselves, and to those
+    that ask a model.
+    """
 
     seed: int
     source: Path
     out: Path | None = None
+    strict: bool = False
+    dry_run: bool = False
 
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -130,16 +136,36 @@ def stream_command(
     return register
 
 
-def report_command(options: type[O]) -> Callable[[ReportMaker[O]], ReportMaker[O]]:
-    """Register a command that reads records and prints a table of results."""
+def report_command(
+    options: type[O],
+    *,
+    also: Callable[[O], Sequence[Path]] | None = None,
+    text: Callable[[Report], Iterable[str]] | None = None,
+    failed: Callable[[Report], bool] | None = None,
+) -> Callable[[ReportMaker[O]], ReportMaker[O]]:
+    """Register a command that reads records and prints a table of results.
+
+    `also` names further files that it reads, `text` gives the report's lines, `failed` says whether to exit with 1.
+    """
 
     def register(maker: ReportMaker[O]) -> ReportMaker[O]:
         def call(source: Path, seed: int, shard: str, column: list[str] | None, as_json: bool, **given: Any) -> None:
             chosen = _checked(options, given)
-            job = Job(maker.__name__, source, Path("none.jsonl"), shard=Shard.parse(shard), columns=_columns(column))
+            job = Job(
+                maker.__name__,
+                source,
+                Path("none.jsonl"),
+                shard=Shard.parse(shard),
+                columns=_columns(column),
+                also=also(chosen) if also else (),
+                quiet=as_json,
+            )
             require_source(job)
             result = maker(chosen, RunInfo(seed, source))(scan(job))
-            typer.echo(json.dumps(result, ensure_ascii=False) if as_json else "\n".join(_lines(result)))
+            lines = (text or _lines)(result)
+            typer.echo(json.dumps(result, ensure_ascii=False) if as_json else "\n".join(lines))
+            if failed and failed(result):
+                raise typer.Exit(1)
 
         common = {"source": (Source, ...), "seed": (Seed, 0), "shard": (ShardText, "1/1"), "column": (Column, None)}
         _add(maker.__name__, maker.__doc__, options, _typed(call, {**common, "as_json": (AsJson, False)}, options))
@@ -188,7 +214,8 @@ def _writer(
             overwrite=overwrite,
             quiet=as_json,
         )
-        report(job, run(chosen, RunInfo(seed, source, out), job), as_json=as_json)
+        info = RunInfo(seed, source, out, strict, dry_run)
+        report(job, run(chosen, info, job), as_json=as_json)
 
     common = {
         "source": (Source, ...),

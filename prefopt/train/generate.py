@@ -44,7 +44,7 @@ def generate(
         torch.manual_seed(seed)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            ids, mask = _left_padded([prompt_ids[i] for i in chosen], pad, device)
+            ids, mask = left_padded([prompt_ids[i] for i in chosen], pad, device)
             out = _generator(model).generate(
                 input_ids=ids,
                 attention_mask=mask,
@@ -76,7 +76,8 @@ def stop_tokens(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> list[in
     return sorted({int(token) for token in found if token is not None})
 
 
-def _left_padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def left_padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ids and attention mask [B, L] of rows that all end at the last column."""
     width = max(map(len, rows))
     ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows], device=device)
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
