@@ -1,0 +1,34 @@
+"""Overlap with texts that must not be trained on: how much of a text stands in a given set."""
+
+from collections.abc import Iterable
+
+from data_tools.duplicates.shingles import digest, tokens
+from data_tools.duplicates.table import HashTable
+
+
+class NgramSet:
+    """The runs of n tokens of a set of texts. A text shorter than n tokens counts as one run."""
+
+    def __init__(self, n: int, texts: Iterable[str] = ()) -> None:
+        self.n = n
+        self._table = HashTable()
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        """Remember the runs of a text."""
+        for run in runs(text, self.n):
+            self._table.setdefault(run, 1)
+
+    def share(self, text: str) -> float:
+        """The share of a text's runs that are in the set, 0 for a text without tokens."""
+        found = runs(text, self.n)
+        return sum(run in self._table for run in found) / len(found) if found else 0.0
+
+
+def runs(text: str, n: int) -> list[int]:
+    """Hashes (64 bit) of the runs of n tokens, in order; a shorter text is one run."""
+    words = tokens(text)
+    if len(words) <= n:
+        return [digest(" ".join(words))] if words else []
+    return [digest(" ".join(words[at : at + n])) for at in range(len(words) - n + 1)]
