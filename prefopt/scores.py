@@ -140,10 +140,10 @@ class Scores:
                 what = "log-probabilities are" if name != "kl" else "is"
                 text = f"{name} {what} not finite ({value.dtype}): {self._places(broken)}."
                 raise NonFiniteError(text, rows=sorted({b for b, _ in broken.nonzero().tolist()}))
-        for name in ("external", "deviation"):  # numbers that came with the data
-            value = getattr(self, name)
-            if value is not None and not torch.isfinite(value).all():
-                raise DataError(f"Scores.{name} is not finite: {self._places(~torch.isfinite(value))}.")
+        if self.external is not None:  # a missing response may have any score
+            broken = ~torch.isfinite(self.external) & self.present
+            if broken.any():
+                raise DataError(f"Scores.external is not finite: {self._places(broken)}.")
 
     def _places(self, broken: Tensor) -> str:
         """The first rows and sides that are broken, bool `[B, R]`."""

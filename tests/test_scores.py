@@ -91,11 +91,12 @@ def test_a_log_ratio_needs_a_reference() -> None:
         _ = Scores(policy=torch.zeros(1, 2, 3), mask=MASK).logratios
 
 
-@pytest.mark.parametrize("name", ["external", "deviation"])
-def test_a_number_of_the_data_that_is_none_is_refused(name: str) -> None:
+def test_a_score_of_the_data_that_is_none_is_refused_unless_its_response_is_missing() -> None:
     values = torch.tensor([[1.0, 2.0], [float("nan"), 0.0]])
-    with pytest.raises(DataError, match=f"Scores.{name} is not finite: row 1 chosen"):
-        Scores.from_sums(torch.zeros(2, 2), **{name: values})
+    with pytest.raises(DataError, match="Scores.external is not finite: row 1 chosen"):
+        Scores.from_sums(torch.zeros(2, 2), external=values)
+    mask = torch.tensor([[[True], [True]], [[False], [True]]])
+    Scores(torch.zeros(2, 2, 1), mask, external=values)
 
 
 def test_a_divergence_that_is_none_is_refused_within_the_mask() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+_PATIENCE = 30.0  # seconds
 
 Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="recipe file, YAML or JSON", show_default=False)]
 Overrides = Annotated[
@@ -52,8 +55,10 @@ def _complain(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     rank = os.environ.get("RANK", "0")
-    if rank != "0" and isinstance(error, ConfigError):  # every process refuses the recipe; the first one says so
-        return 2
+    if rank != "0" and isinstance(error, ConfigError):
+        # every process refuses the recipe, and the first one says so; a launcher ends all as soon as one has ended, so
+        # this one waits for that end instead of bringing it about before a word was said
+        time.sleep(_PATIENCE)
     text = str(error)
     if not isinstance(error, PrefoptError):
         text = f"{type(error).__name__}: {error}\nThis was not foreseen; --debug shows where it happened."

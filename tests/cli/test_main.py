@@ -183,9 +183,12 @@ def test_train_passes_everything_on(recipe: str, monkeypatch: pytest.MonkeyPatch
 def test_every_process_refuses_a_recipe_and_the_first_one_says_so(
     recipe: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("prefopt.cli.time.sleep", waited.append)
     monkeypatch.setenv("RANK", "1")
     assert main(["check", recipe, "loss.bta=1"]) == 2
-    assert capsys.readouterr().err == ""
+    assert waited == [30.0], "long enough for the first process to speak and the launcher to end this one"
+    assert capsys.readouterr().err.startswith("[process 1] command line: loss.bta=1"), "and in case it does not"
 
     def fails(*_: object, **__: object) -> None:
         raise RunError("out of memory.")
