@@ -11,12 +11,15 @@ def text_of(record: Mapping[str, Any], names: str | tuple[str, ...], where: str)
 
     Raises: `RecordError`, beginning with `where`, if all are missing or the one found has no text.
     """
-    names = (names,) if isinstance(names, str) else names
-    name = next((name for name in names if record.get(name) is not None), None)
-    if name is None:
-        asked = " or ".join(f"'{name}'" for name in names)
+    value: Any = None
+    for name in (names,) if isinstance(names, str) else names:
+        value = record.get(name)
+        if value is not None:
+            break
+    else:
+        asked = " or ".join(f"'{name}'" for name in ((names,) if isinstance(names, str) else names))
         raise RecordError(f"{where}: column {asked} is missing.", reason="missing_column")
-    text = _plain(record[name])
+    text = _plain(value)
     if text is None:
         raise RecordError(f"{where}: column '{name}' must be text or messages with text.", reason="no_text")
     if not text.strip():
@@ -37,6 +40,8 @@ def _plain(value: Any) -> str | None:
         return value
     if not isinstance(value, list) or not value:
         return None
+    if len(value) == 1 and isinstance(value[0], dict) and isinstance(value[0].get("content"), str):
+        return str(value[0]["content"])
     contents = [message.get("content") if isinstance(message, dict) else None for message in value]
     texts = [content for content in contents if isinstance(content, str)]
     return "\n".join(texts) if len(texts) == len(contents) else None

@@ -10,8 +10,8 @@ from data_tools.equations.equation import Equation, Side, equation_of
 from data_tools.equations.expression import evaluate
 from data_tools.equations.tokens import NUMBER, OPERATOR, WORDS, Token, new_tuple, number_value, tokenize
 
-WINDOW = 80
-"""How far to the left an expression is looked for, in characters."""
+NEAR, WINDOW = 30, 80
+"""How far to the left an expression is looked for, in characters: first near, then far."""
 
 _NUM = r"(?:[1-9]\d{0,2}(?:,\d{3})++|\d{1,12}+)(?:\.\d{1,9}+)?+"
 _NO_UNIT = "plus|minus|times|divided|equals|equal|is|of|and|or|so|then|because|which|that|but|if|where"
@@ -64,8 +64,11 @@ def _matches(text: str, begin: int, end: int) -> list[tuple[re.Match[str], re.Ma
     found = []
     sign = text.find("=", begin, end)
     while sign >= 0:
-        window = max(begin, sign - WINDOW)
+        window = max(begin, sign - NEAR)
         left = _LEFT.search(text, window, sign)
+        if left is None or left.start() == window:
+            window = max(begin, sign - WINDOW)
+            left = _LEFT.search(text, window, sign)
         if left is None or not _starts(text, begin, window, left.start()):
             return None
         right = _RIGHT.match(text, sign + 1, end)
