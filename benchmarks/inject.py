@@ -173,9 +173,8 @@ def main() -> None:
     for mode in ("step", "suffix", "full"):
         pairs, reasons = sorted_out(made(rows, mode))
         sources = {row.line for _, row in pairs}
-        print(
-            f"\n{mode}: {len(sources)} of {len(rows)} records have a verified pair, {100 * len(sources) / len(rows):.1f} %"
-        )
+        share = 100 * len(sources) / len(rows)
+        print(f"\n{mode}: {len(sources)} of {len(rows)} records have a verified pair, {share:.1f} %")
         print(f"  kinds: {shares(Counter(pair['error_kind'] for pair, _ in pairs), len(pairs))}")
         print(f"  others: {json.dumps(dict(reasons))}")
         print(f"  independent reader: {json.dumps(dict(check(pairs)))}")

@@ -277,7 +277,9 @@ def _typed(
             raise TypeError(f"option '{name}' is one that every command has")
         required = field.is_required()
         default = [] if field.default_factory is not None else field.default
-        option = typer.Option(f"--{name.replace('_', '-')}", help=field.description, show_default=not required)
+        flag = name.replace("_", "-")
+        switch = f"--{flag}/--no-{flag}" if default is True else f"--{flag}"
+        option = typer.Option(switch, help=field.description, show_default=not required)
         kind = Annotated[field.annotation, option]  # type: ignore[name-defined]
         parameters[name] = _parameter(name, kind, ... if required else default)
 

@@ -75,6 +75,15 @@ def test_programs_get_a_wrong_version_that_fails_a_test(source: Path) -> None:
         exec("\n".join(tests), names)
 
 
+def test_what_is_on_can_be_switched_off(source: Path, capsys: Captured) -> None:
+    """Without the check on looks, negative results appear where there were none."""
+    arguments = ["inject", str(source), "--out", str(source.with_name("out.jsonl")), "--kind", "operand_swap", "--json"]
+    assert main([*arguments, "--dry-run"]) == 0
+    usual = json.loads(capsys.readouterr().out)["written"]
+    assert main([*arguments, "--no-plausible", "--dry-run"]) == 0
+    assert json.loads(capsys.readouterr().out)["written"] > usual
+
+
 def test_label_finds_the_first_false_equation(source: Path) -> None:
     wrong = PROBLEMS[0].solution.replace("96 - 30 = 66", "96 - 30 = 65")
     rows = [
