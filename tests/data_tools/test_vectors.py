@@ -21,17 +21,6 @@ WORDS = ["inject:relation_flip", "inject:dropped_step"]
 EQUATIONS = [name for name in INJECTED if name not in WORDS]
 
 UNCLAIMED = {
-    "bmc_diff_masks",
-    "cdpo_ce_score/1",
-    "cdpo_ce_score/2",
-    "compo_noisy_split",
-    "curriculum_thresholds",
-    "deviation_score",
-    "dpo_st_pairs",
-    "irpo_pairing/1",
-    "irpo_pairing/2",
-    "ref_prob_selection",
-    "reward_augment",
     "scdpo_temperatures",
     "step_dpo_rows",
 }

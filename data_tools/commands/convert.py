@@ -1,0 +1,45 @@
+"""`prefopt data convert`: data sets as they are published, as rows that training reads."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from data_tools.command import Options, RunInfo, record_command
+from data_tools.run import Output, RecordFunction, Reject, Row
+from data_tools.shapes import ShapeOptions, convert_record, detect
+
+MAX_COLUMNS = 20
+
+
+class ConvertOptions(Options):
+    """The shape of the input, and what is made of it."""
+
+    shape: Literal["auto", "sharegpt", "ultrafeedback", "alpaca", "response_jk", "stepwise", "hh", "group", "pair"] = (
+        Field("auto", description="shape of the records; auto: told by the columns of each")
+    )
+    pairs: Literal["best_worst", "best_random", "all", "group"] = Field(
+        "best_worst", description="of several scored responses: which pairs, or one row with all of them"
+    )
+    min_gap: float = Field(0.0, ge=0, description="least difference of scores in a pair")
+    step_separator: str = Field("\n", description="stepwise: what stands between steps that bring no line ends")
+
+
+@record_command(ConvertOptions, tally=("converted_from",))
+def convert(options: ConvertOptions, run: RunInfo) -> RecordFunction:
+    """Turn published shapes into rows: ShareGPT, Alpaca, response_j/k, stepwise, HH transcripts, UltraFeedback.
+
+    Columns that a shape does not use go along; `converted_from` names the shape. Records of no known shape are
+    rejected. Equal scores make no pair.
+    """
+    choices = ShapeOptions(options.pairs, options.min_gap, options.step_separator, run.seed)
+
+    def rows(row: Row) -> Iterator[Output]:
+        name = detect(row.record) if options.shape == "auto" else options.shape
+        if name is None:
+            columns = ", ".join(list(row.record)[:MAX_COLUMNS]) or "none"
+            yield Reject("unknown_shape", f"no known shape has the columns {columns}.")
+            return
+        yield from convert_record(row.record, name, id=row.id, where=row.where, options=choices)
+
+    return rows

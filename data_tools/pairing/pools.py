@@ -1,0 +1,134 @@
+"""Samples of one problem, brought together from rows that may stand anywhere in a file."""
+
+import json
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from data_tools.duplicates import digest
+from data_tools.errors import RecordError
+from data_tools.fields import optional_text, text_of
+from data_tools.pipelines.problem import is_right
+from data_tools.run import Reject, Row
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A response; `right` is None where that cannot be said. `mean_logp` is per token, in nats."""
+
+    text: str
+    right: bool | None
+    score: float | None = None
+    mean_logp: float | None = None
+
+
+@dataclass
+class Pool:
+    """All samples of one prompt. `gold` is a solution that came with the problem."""
+
+    id: str
+    line: int
+    prompt: Any
+    asked: str
+    answer: str | None
+    gold: str | None
+    samples: list[Sample] = field(default_factory=list)
+
+    def texts(self, right: bool) -> list[str]:
+        """The texts that are right, or wrong, each once."""
+        return list(dict.fromkeys(sample.text for sample in self.samples if sample.right is right))
+
+
+def pools(rows: Iterable[Row], rejects: list[Reject], *, threshold: float = 0.5) -> Iterator[Pool]:
+    """Samples by prompt, in the order in which prompts first occur.
+
+    A row has one sample (`completion` or `response`) or several (`responses`). What is right is said by `label` (or
+    `labels`), else by comparing with `answer`, else by a `reward` (or `rewards`) of at least `threshold`. Rows wait in
+    a temporary file; memory holds where they lie. Rows that cannot be used are added to `rejects`.
+    """
+    with tempfile.TemporaryFile() as file:
+        places: dict[int, array[int]] = {}
+        for row in rows:
+            try:
+                asked = text_of(row.record, "prompt", row.where)
+                line = json.dumps([row.id, row.line, row.where, row.record], ensure_ascii=False)
+            except RecordError as error:
+                rejects.append(Reject(error.reason, str(error), row.line, row.id))
+                continue
+            places.setdefault(digest(" ".join(asked.split())), array("Q")).append(file.tell())
+            file.write(line.encode() + b"\n")
+        for offsets in places.values():
+            pool = _pool((_read(file, offset) for offset in offsets), rejects, threshold)
+            if pool is not None:
+                yield pool
+
+
+def _read(file: Any, offset: int) -> Row:
+    file.seek(offset)
+    id, line, where, record = json.loads(file.readline())
+    return Row(record, id, where.rpartition(":")[0], line)
+
+
+def _pool(rows: Iterable[Row], rejects: list[Reject], threshold: float) -> Pool | None:
+    pool: Pool | None = None
+    for row in rows:
+        record = row.record
+        try:
+            samples = list(_samples(row, threshold))
+        except RecordError as error:
+            rejects.append(Reject(error.reason, str(error), row.line, row.id))
+            continue
+        gold = optional_text(record, "solution")
+        if pool is None:
+            asked = text_of(record, "prompt", row.where)
+            pool = Pool(row.id, row.line, record["prompt"], asked, optional_text(record, "answer"), gold)
+        pool.gold = pool.gold or gold
+        pool.samples += samples
+    return pool
+
+
+def _samples(row: Row, threshold: float) -> Iterator[Sample]:
+    record = row.record
+    if not isinstance(record.get("responses"), list):
+        text = text_of(record, ("completion", "response"), row.where)
+        yield _sample(row, text, record, threshold)
+        return
+    many = record["responses"]
+    columns = {"labels": "label", "rewards": "reward", "scores": "score", "mean_logps": "mean_logp"}
+    for name in columns:
+        if record.get(name) is not None and (not isinstance(record[name], list) or len(record[name]) != len(many)):
+            raise RecordError(f"{row.where}: '{name}' must be a list as long as 'responses'.", reason="bad_label")
+    for place, text in enumerate(many):
+        if not isinstance(text, str) or not text.strip():
+            continue
+        values = {one: record[name][place] for name, one in columns.items() if record.get(name) is not None}
+        yield _sample(row, text, {"answer": record.get("answer"), **values}, threshold)
+
+
+def _sample(row: Row, text: str, values: dict[str, Any], threshold: float) -> Sample:
+    reward = _number(row, values, "reward")
+    score = _number(row, values, "score")
+    label = values.get("label", values.get("correct"))
+    answer = optional_text(values, "answer")
+    if label is not None:
+        if label not in (True, False):
+            raise RecordError(f"{row.where}: a label must be true or false; got {label!r}.", reason="bad_label")
+        right: bool | None = bool(label)
+    elif answer is not None and answer.strip():
+        right = is_right(text, answer)
+    elif reward is not None:
+        right = reward >= threshold
+    else:
+        raise RecordError(f"{row.where}: no label, answer or reward says whether it is right.", reason="no_label")
+    return Sample(text, right, reward if score is None else score, _number(row, values, "mean_logp"))
+
+
+def _number(row: Row, values: dict[str, Any], name: str) -> float | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RecordError(f"{row.where}: '{name}' must be a number; got {value!r}.", reason="bad_score")
+    return float(value)

@@ -1,0 +1,69 @@
+"""What the converters of all shapes share."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from data_tools.errors import RecordError
+from data_tools.reading import Record
+
+Message = dict[str, Any]
+PairChoice = Literal["best_worst", "best_random", "all", "group"]
+
+
+@dataclass(frozen=True)
+class ShapeOptions:
+    """How rows are made where a shape leaves a choice."""
+
+    pairs: PairChoice = "best_worst"
+    min_gap: float = 0.0
+    step_separator: str = "\n"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Source:
+    """A record in a foreign shape, with its id for random draws and its place for messages."""
+
+    record: Mapping[str, Any]
+    id: str
+    where: str
+    options: ShapeOptions = field(default_factory=ShapeOptions)
+
+    def text(self, name: str) -> str:
+        """The text of a column. Raises: `RecordError` if it is missing or no text."""
+        value = self.record.get(name)
+        if isinstance(value, str):
+            return value
+        found = "is missing" if name not in self.record else f"must be text; got {type(value).__name__}"
+        raise RecordError(
+            f"{self.where}: column '{name}' {found}.",
+            reason="missing_column" if name not in self.record else "no_text",
+        )
+
+    def refuse(self, reason: str, sentence: str) -> RecordError:
+        """An error about this record."""
+        return RecordError(f"{self.where}: {sentence}", reason=reason)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A shape: which columns tell it, and how a record becomes rows.
+
+    `uses` are columns that are used up; all others go along with every row.
+    """
+
+    says: str
+    fits: Callable[[Mapping[str, Any]], bool]
+    rows: Callable[[Source], Iterator[Record]]
+    uses: tuple[str, ...]
+
+
+def has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether a record has all of these columns, with something in them."""
+    return lambda record: all(record.get(name) is not None for name in names)
+
+
+def message(role: str, content: str) -> Message:
+    """One turn of a conversation."""
+    return {"role": role, "content": content}

@@ -1,0 +1,1 @@
+"""Numbers and marks beside pairs: weights, goals, stages, spans, scores. Functions of recorded values, no models."""

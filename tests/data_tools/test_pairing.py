@@ -1,0 +1,142 @@
+"""Pairs out of labelled samples, and plausible negatives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_tools.cli import main
+from data_tools.pairing import irpo_pairs, rank_pairs, without_similar
+from data_tools.records import read_records, write_records
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "data.json"
+CASES: dict[str, dict[str, Any]] = {case["id"]: case for case in json.loads(VECTORS.read_text(encoding="utf-8"))}
+Captured = pytest.CaptureFixture[str]
+
+
+def run(tmp_path: Path, name: str, rows: list[dict[str, Any]], *options: str) -> list[dict[str, Any]]:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    write_records(source, rows)
+    assert main([name, str(source), "--out", str(out), "--overwrite", "--json", *options]) == 0
+    return list(read_records(out))
+
+
+def rejects(tmp_path: Path) -> dict[str, str]:
+    return {entry["id"]: entry["reason"] for entry in read_records(tmp_path / "out.jsonl.rejects.jsonl")}
+
+
+@pytest.mark.parametrize("name", ["irpo_pairing/1", "irpo_pairing/2"])
+def test_both_lists_advance_together_as_worked(name: str) -> None:
+    case = CASES[name]
+    pairs = irpo_pairs(case["inputs"]["winners"], case["inputs"]["losers"], case["params"]["K"])
+    assert [list(pair) for pair in pairs] == case["expected"]["pairs"]
+    assert not list(irpo_pairs([], ["x"], 3))
+
+
+def test_least_similar_pairs_come_first_as_worked() -> None:
+    case = CASES["dpo_st_pairs"]
+    ranked = rank_pairs(case["inputs"]["positives"], case["inputs"]["negatives"])
+    found = [[pair.similarity, pair.positive, pair.negative] for pair in ranked]
+    assert found == [pytest.approx(row, abs=1e-9) for row in case["expected"]["ranked"]]
+    kept = [[pair.positive, pair.negative] for pair in ranked[: case["params"]["max_pairs"]]]
+    assert kept == case["expected"]["kept"]
+
+
+def test_similar_samples_of_one_side_count_once() -> None:
+    texts = ["a b c d", "a b c d e", "a b c x y", "d c b a"]
+    assert without_similar(texts, 0.7) == ["a b c d", "a b c x y"]
+    assert without_similar(texts, 1.0) == texts
+
+
+def test_pairs_come_from_rows_anywhere_in_the_file(tmp_path: Path) -> None:
+    rows = [{"prompt": f"p{n % 3}", "completion": f"p{n % 3} sample {n}", "label": n < 5} for n in range(9)]
+    found = run(tmp_path, "pair", rows)
+    assert {row["prompt"] for row in found} == {"p0", "p1", "p2"}
+    for row in found:
+        assert row["chosen"].startswith(row["prompt"])
+        assert row["rejected"].startswith(row["prompt"])
+        assert int(row["chosen"][-1]) < 5 <= int(row["rejected"][-1])
+    assert len({(row["chosen"], row["rejected"]) for row in found}) == len(found)
+
+
+def test_answers_say_what_is_right_where_no_label_does(tmp_path: Path) -> None:
+    responses = ["The answer is 12", "So #### 13", "I do not know", "The answer is 12.0"]
+    rows = [{"id": "q", "prompt": "p", "responses": responses, "answer": "12", "solution": "6 * 2 = 12\n#### 12"}]
+    found = run(tmp_path, "pair", rows, "--method", "dpo_st", "--count", "9")
+    assert {row["rejected"] for row in found} == {"So #### 13"}
+    assert {row["chosen"] for row in found} == {"The answer is 12", "The answer is 12.0", "6 * 2 = 12\n#### 12"}
+    assert {row["answer"] for row in found} == {"12"}
+    found = run(tmp_path, "pair", rows, "--unclear", "wrong", "--no-gold", "--count", "99")
+    assert {row["rejected"] for row in found} == {"So #### 13", "I do not know"}
+    assert {row["chosen"] for row in found} == {"The answer is 12", "The answer is 12.0"}
+
+
+def test_no_pair_repeats_and_the_seed_decides_the_order(tmp_path: Path) -> None:
+    rows = [{"id": "q", "prompt": "p", "responses": list("abcdef"), "labels": [True] * 2 + [False] * 4}]
+    first = run(tmp_path, "pair", rows, "--count", "100")
+    assert len(first) == 4  # lcm(2, 4)
+    assert run(tmp_path, "pair", rows, "--count", "100") == first
+    assert any(run(tmp_path, "pair", rows, "--seed", str(seed)) != first for seed in range(1, 9))
+
+
+def test_problems_with_one_side_and_samples_without_verdict_are_rejected(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": "a", "prompt": "p", "completion": "x", "label": True},
+        {"id": "b", "prompt": "q", "completion": "x", "label": False},
+        {"id": "c", "prompt": "r", "completion": "x"},
+        {"id": "d", "prompt": "s", "completion": "x", "label": "yes"},
+        {"id": "e", "prompt": "t", "responses": ["x", "y"], "rewards": [1.0]},
+        {"id": "f", "completion": "x", "label": True},
+        {"id": "g", "prompt": "u", "completion": "x", "reward": "much"},
+    ]
+    assert not run(tmp_path, "pair", rows)
+    assert rejects(tmp_path) == {
+        "a": "no_wrong_sample",
+        "b": "no_right_sample",
+        "c": "no_label",
+        "d": "bad_label",
+        "e": "bad_label",
+        "f": "missing_column",
+        "g": "bad_score",
+    }
+
+
+def test_negatives_are_the_best_of_the_wrong_samples(tmp_path: Path) -> None:
+    samples = [
+        ("right", True, 0.9),
+        ("poor", False, 0.1),
+        ("good", False, 0.8),
+        ("fair", False, 0.5),
+        ("no", False, None),
+    ]
+    rows = [
+        {"id": name, "prompt": "p", "completion": name, "label": label} | ({} if score is None else {"score": score})
+        for name, label, score in samples
+    ]
+    (row,) = run(tmp_path, "negatives", rows)
+    assert (row["chosen"], row["rejected"], row["negative_values"]) == ("right", "good", [0.8])
+    (row,) = run(tmp_path, "negatives", rows, "--count", "3")
+    assert row["rejected"] == ["good", "fair", "poor"]
+    (row,) = run(tmp_path, "negatives", rows, "--max-value", "0.6")
+    assert row["rejected"] == "fair"
+    (row,) = run(tmp_path, "negatives", rows, "--form", "^f")
+    assert row["rejected"] == "fair"
+
+
+def test_negatives_by_likeness_need_no_scores(tmp_path: Path) -> None:
+    responses = ["12 * 8 = 96\n#### 96", "12 * 8 = 98\n#### 98", "no idea\n#### 7"]
+    rows = [{"id": "q", "prompt": "p", "responses": responses, "answer": 96}]
+    (row,) = run(tmp_path, "negatives", rows, "--by", "similarity")
+    assert row["rejected"] == responses[1]
+    assert not run(tmp_path, "negatives", rows, "--by", "mean_logp")
+    assert rejects(tmp_path) == {"q": "no_plausible_negative"}
+
+
+def test_a_form_that_is_no_expression_is_refused(tmp_path: Path, capsys: Captured) -> None:
+    source = tmp_path / "in.jsonl"
+    write_records(source, [])
+    assert main(["negatives", str(source), "--out", str(tmp_path / "o.jsonl"), "--form", "("]) == 2
+    assert "--form is no regular expression" in capsys.readouterr().err
