@@ -27,7 +27,7 @@ class Continuations:
         ]
 
     def _request(self, prompt: str) -> GenRequest:
-        begin = prompt.rstrip("\n").rfind("\n", 0, len(prompt) - len(_OPENING)) + 1
+        begin = prompt.rfind("\n", 0, len(prompt) - len(_OPENING) - 1) + 1  # of the line before the fence
         fenced = prompt.endswith(_OPENING)
         return GenRequest(
             prompt=prompt[:begin].rstrip("\n") if fenced else prompt,
