@@ -18,15 +18,22 @@ def _text(report: Report) -> Iterator[str]:
             yield f"{' ' * width}    {row['id']} (line {row['line']}): {row['detail']}"
         more = found["count"] - len(found["rows"][:3])
         if more > 0:
-            yield f"{' ' * width}    and {more} more" + (" (--json lists --ids of them)" if more else "")
+            yield f"{' ' * width}    and {more} more (--json lists as many rows as --ids says)"
     if not findings:
         yield "No row breaks a rule."
+    yield from _of_pairs(report)
+    if report["failed"]:
+        yield f"Failed on: {', '.join(report['failed'])}."
+
+
+def _of_pairs(report: Report) -> Iterator[str]:
+    if not report["length"]["pairs"]:
+        yield "No pairs, so lengths and format are not compared."
+        return
     yield report["length"]["sentence"]
     yield report["cues"]["sentence"]
     if report["cues"]["strongest"]:
         yield f"With how large and how round numbers are: {100 * report['cues']['accuracy_with_values']:.0f} %."
-    if report["failed"]:
-        yield f"Failed on: {', '.join(report['failed'])}."
 
 
 @report_command(

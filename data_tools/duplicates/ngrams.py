@@ -17,16 +17,16 @@ class NgramSet:
 
     def add(self, text: str) -> None:
         """Remember the runs of a text."""
-        for run in runs(text, self.n):
+        for run in _runs(text, self.n):
             self._table.setdefault(run, 1)
 
     def share(self, text: str) -> float:
         """The share of a text's runs that are in the set, 0 for a text without tokens."""
-        found = runs(text, self.n)
+        found = _runs(text, self.n)
         return sum(run in self._table for run in found) / len(found) if found else 0.0
 
 
-def runs(text: str, n: int) -> list[int]:
+def _runs(text: str, n: int) -> list[int]:
     """Hashes (64 bit) of the runs of n tokens, in order; a shorter text is one run."""
     words = tokens(text)
     if len(words) <= n:

@@ -12,6 +12,8 @@ def mojibake(text: str) -> str | None:
 
     Only what decodes to a character of everyday text counts, so that `»` behind an accented capital does not.
     """
+    if text.isascii():  # the usual case
+        return None
     for found in _MOJIBAKE.finditer(text):
         try:
             meant = _as_bytes(found[0]).decode("utf-8")
@@ -49,7 +51,8 @@ def template_remnant(text: str) -> str | None:
 def script(text: str) -> str | None:
     """The script that most letters of a text belong to, None for fewer than ten letters or no clear majority."""
     text = text[:MAX_SCRIPT]
-    counts = {name: len(pattern.findall(text)) for name, pattern in _SCRIPTS.items()}
+    possible = ["Latin"] if text.isascii() else _SCRIPTS
+    counts = {name: len(_SCRIPTS[name].findall(text)) for name in possible}
     total = sum(counts.values())
     name = max(counts, key=counts.__getitem__)
     return name if total >= 10 and counts[name] >= 0.6 * total else None

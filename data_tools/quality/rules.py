@@ -9,7 +9,7 @@ from pydantic import Field
 
 from data_tools.answers import final_answer
 from data_tools.command import Options
-from data_tools.duplicates.ngrams import runs
+from data_tools.duplicates import tokens
 from data_tools.equality import compare_answers
 from data_tools.errors import DataToolsError
 from data_tools.fields import optional_text
@@ -119,11 +119,11 @@ def _length_ratio(row: Checked) -> str | None:
 
 
 def _prompt_leak(row: Checked) -> str | None:
-    asked = set(runs(row.texts.prompt[:20_000], LEAK_RUN))
+    asked = _runs(row.texts.prompt[:20_000])
     if len(asked) < 3:  # too short to tell a repetition from chance
         return None
     for name, text in row.texts.sides:
-        share = len(asked.intersection(runs(text[:100_000], LEAK_RUN))) / len(asked)
+        share = len(asked & _runs(text[:100_000])) / len(asked)
         if share > row.limits.max_copied:
             return f"{name} repeats {100 * share:.0f} % of the prompt"
     return None
@@ -177,6 +177,12 @@ LEAK_RUN = 8
 
 def _bare(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    """All runs of eight tokens."""
+    words = tokens(text)
+    return set(zip(*(words[at:] for at in range(LEAK_RUN)), strict=False))
 
 
 RULES: dict[str, Rule] = {
