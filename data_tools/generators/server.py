@@ -9,8 +9,9 @@ import os
 import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 from data_tools.errors import DataToolsError
@@ -63,17 +64,22 @@ class Server:
         )
 
     def answers(self, requests: Sequence[GenRequest]) -> Iterator[tuple[int, Answer]]:
-        """Answers in the order of their arrival."""
+        """Answers in the order of their arrival.
+
+        A request is sent when an answer has been taken: what is under way or not yet kept is never more than
+        `concurrency`.
+        """
         self._pace.stopped.clear()
         pool = ThreadPoolExecutor(self.settings.concurrency, thread_name_prefix="request")
         try:
-            places: dict[Future[Answer], int] = {}
-            for place, request in enumerate(requests):
-                places[pool.submit(self._answer, request)] = place
-            for future in as_completed(places):
-                answer = future.result()
-                yield places[future], answer
-                self._count(answer)
+            left = iter(enumerate(requests))
+            under_way = {pool.submit(self._answer, one): i for i, one in islice(left, self.settings.concurrency)}
+            while under_way:
+                for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                    answer = future.result()
+                    yield under_way.pop(future), answer
+                    self._count(answer)
+                    under_way |= {pool.submit(self._answer, one): i for i, one in islice(left, 1)}
         finally:
             self._pace.stopped.set()  # wakes those that wait for another try
             pool.shutdown(wait=True, cancel_futures=True)
