@@ -10,7 +10,7 @@ import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
 
@@ -99,7 +99,7 @@ class Server:
             except ExchangeError as error:
                 found, asked = _Refusal(error.reason, str(error), again=error.reason != "too_large"), None
             if isinstance(found, GenResult):
-                return found
+                return _stopped(found, request.stop)
             failure = GenFailure(found.reason, self._scrubbed(found.detail))
             if not found.again or attempt == backoff.retries:
                 return failure
@@ -189,6 +189,12 @@ def _result(body: bytes) -> GenResult | _Refusal:
     if not isinstance(text, str):
         return _Refusal("no_text", "the reply holds no text", again=False)
     return GenResult(text, finish if isinstance(finish, str) else "stop")
+
+
+def _stopped(result: GenResult, stop: Sequence[str]) -> GenResult:
+    """Some servers write the stop text as well, or a little more."""
+    cuts = [at for text in stop if (at := result.text.find(text)) >= 0]
+    return replace(result, text=result.text[: min(cuts)], finish_reason="stop") if cuts else result
 
 
 def _said(body: bytes) -> str:

@@ -172,6 +172,12 @@ def test_a_prefill_continues_the_assistants_turn() -> None:
     assert shared.items() <= text.items()
 
 
+def test_a_stop_text_that_the_server_wrote_is_cut_off() -> None:
+    with serving(answer=lambda body: "one\ntwo\nthree") as server:
+        (reply,) = generate(server_at(server.url), [GenRequest("p", stop=("three", "\ntwo"))])
+    assert reply.texts == ["one"]
+
+
 def test_without_a_prefill_messages_stay_as_they_are() -> None:
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     with serving() as server:

@@ -1,6 +1,6 @@
 """Does a small model get better by its own step pairs? Step-DPO, SCDPO and RISE from problems to held-out accuracy.
 
-    python recipes/studies/step_loop/loop.py [--methods step_dpo scdpo rise] [--seeds 0] [--problems 240]
+    python recipes/studies/step_loop/loop.py [--methods step_dpo scdpo rise] [--seeds 0] [--problems 200]
         [--work runs/step-loop] [--out RESULTS.json] [key=value ...]
 
 For each seed: new problems, none of them held out; pairs from the samples of `demo:tiny-math`, located, corrected or
@@ -30,10 +30,9 @@ ACCURACY = "eval_heldout_answer_accuracy"
 SAMPLED = ["--model", "demo:tiny-math", "--batch-size", "128", "--window", "128", "--max-tokens", "128"]
 DRAWN = "--samples 4 --temperature 1.0 --top-p 1.0"
 COMMANDS = {
-    "step_dpo": f"step-pairs {DRAWN} --locate equations --locate rollouts --rollouts 6 --wrong-per-problem 2 "
-    "--corrections 8 --pairs 2",
-    "scdpo": f"scdpo {DRAWN} --rounds 2 --negatives 2 --tries 3",
-    "rise": f"rise {DRAWN} --rounds 2 --editor rule --edits 1",
+    "step_dpo": f"step-pairs {DRAWN} --locate equations --locate rollouts --rollouts 4 --corrections 6 --pairs 2",
+    "scdpo": f"scdpo {DRAWN} --rounds 1 --negatives 2 --tries 2",
+    "rise": f"rise {DRAWN} --editor rule --edits 1",
 }
 """How each method makes its pairs. Rules edit the steps for RISE: the model understands no instructions."""
 
@@ -112,7 +111,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", metavar="key=value")
     parser.add_argument("--methods", nargs="+", choices=COMMANDS, default=list(COMMANDS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--problems", type=int, default=240)
+    parser.add_argument("--problems", type=int, default=200)
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "step-loop")
     parser.add_argument("--out", type=Path, help="write the outcomes here as well, as JSON")
     arguments = parser.parse_args()
