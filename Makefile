@@ -11,8 +11,8 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow test-ranks test-deepspeed check style types layers format regenerate schema tiny-math bench \
-	wheel clean
+.PHONY: help setup quickstart test test-slow test-ranks test-deepspeed check style types layers format regenerate schema tiny-math \
+	step-loop bench wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -77,6 +77,9 @@ schema: setup  ## the JSON schema of recipes, for editors
 
 tiny-math: setup  ## build the demonstration model and its pairs again
 	$(BIN)/python recipes/demo/build.py
+
+step-loop: setup  ## the demonstration model trains on its own step pairs: Step-DPO, SCDPO, RISE; 10 to 20 minutes
+	$(BIN)/python recipes/studies/step_loop/loop.py
 
 bench: setup  ## every script of benchmarks/
 	@set -e; found=; for script in benchmarks/*.py; do \

@@ -7,6 +7,7 @@ taken out of whatever a server says.
 import json
 import os
 import random
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -21,6 +22,8 @@ from data_tools.generators.request import Answer, GenFailure, GenRequest, GenRes
 
 USELESS = frozenset({401, 403, 404, 405})
 """Answers that mean the same for every request: wrong key, wrong address, wrong model."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # one alone is no text
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,8 @@ def _result(body: bytes) -> GenResult | _Refusal:
         return _Refusal("malformed_body", f"no answer can be read from the reply ({type(error).__name__})", again=True)
     if not isinstance(text, str):
         return _Refusal("no_text", "the reply holds no text", again=False)
+    if "\x00" in text or _SURROGATE.search(text):
+        return _Refusal("unusable_text", "the reply holds characters that no file of rows may hold", again=False)
     return GenResult(text, finish if isinstance(finish, str) else "stop")
 
 

@@ -93,22 +93,11 @@ def test_a_served_model_continues_a_prefill_as_it_does_here(port: int, tmp_path:
 def test_a_real_server_may_die_and_come_back(port: int, tmp_path: Path) -> None:
     source = tmp_path / "problems.jsonl"
     write_records(source, [p.record() for p in make_problems(8, seed=6)])
-    words = ["step-pairs", str(source), "--generator", "server", "--url", f"http://127.0.0.1:{port}/v1"]
-    words += ["--model", str(demo_model_path(MODEL)), "--endpoint", "completions", "--template", TEMPLATE]
-    words += [
-        "--concurrency",
-        "1",
-        "--retries",
-        "100",
-        "--max-wait",
-        "1",
-        "--prefill",
-        "Step 1:",
-        "--max-tokens",
-        "128",
-    ]
-    words += ["--samples", "4", "--temperature", "1", "--top-p", "1", "--locate", "equations", "--locate", "rollouts"]
-    words += ["--rollouts", "3", "--corrections", "4", "--body", sampled()]
+    there = f"--generator server --url http://127.0.0.1:{port}/v1 --model {demo_model_path(MODEL)}"
+    asked = "--endpoint completions --concurrency 1 --retries 100 --max-wait 1"
+    drawn = "--samples 4 --temperature 1 --top-p 1 --rollouts 3 --corrections 4 --max-tokens 128"
+    words = ["step-pairs", str(source), *f"{there} {asked} {drawn} --locate equations --locate rollouts".split()]
+    words += ["--template", TEMPLATE, "--prefill", "Step 1:", "--body", sampled()]
     undisturbed, disturbed = tmp_path / "undisturbed.jsonl", tmp_path / "disturbed.jsonl"
     journal = tmp_path / "disturbed.jsonl.answers.jsonl"
     with served(port, tmp_path / "log"):

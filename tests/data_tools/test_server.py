@@ -178,6 +178,13 @@ def test_a_stop_text_that_the_server_wrote_is_cut_off() -> None:
     assert reply.texts == ["one"]
 
 
+@pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"])
+def test_text_that_no_file_can_hold_is_a_failure(text: str) -> None:
+    with serving(answer=lambda body: text) as server:
+        (reply,) = generate(server_at(server.url), [GenRequest("p")])
+    assert reply.failures[0].reason == "unusable_text"
+
+
 def test_without_a_prefill_messages_stay_as_they_are() -> None:
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     with serving() as server:
