@@ -117,22 +117,27 @@ class SCDPO:
 
     def _sampled(self, problems: Sequence[Problem], kept: dict[int, Steps]) -> dict[int, list[Output]]:
         found: dict[int, list[Output]] = {place: [] for place in kept}
+        seen: dict[int, set[tuple[int, str]]] = {}
         missing = [(place, number) for place in kept for number in range(self.negatives)]
         for attempt in range(self.tries):
             tails = [self._begin(problems[place], kept[place], number, attempt) for place, number in missing]
             self._write(tails, attempt)
             again = []
             for (place, number), tail in zip(missing, tails, strict=True):
-                stated = extract_answer(tail.text)
-                wrong = tail.failure is None and is_right(tail.text, tail.problem.answer) is False
-                if wrong and all(len(step) <= MAX_STEP for step in tail.text.split(STOPS[self.splitter])):
-                    found[place].append(self._row(tail, stated))
+                if self._is_negative(tail) and (tail.kept, tail.text) not in seen.setdefault(place, set()):
+                    seen[place].add((tail.kept, tail.text))
+                    found[place].append(self._row(tail, extract_answer(tail.text)))
                 elif tail.failure is not None and attempt == self.tries - 1:
                     found[place].append(tail.problem.reject(tail.failure.reason, tail.failure.detail))
                 else:
                     again.append((place, number))
             missing = again
         return found
+
+    def _is_negative(self, tail: _Tail) -> bool:
+        """Whether a tail was written to its end, ends wrong, and has no step that went on and on."""
+        wrong = tail.failure is None and is_right(tail.text, tail.problem.answer) is False
+        return wrong and all(len(step) <= MAX_STEP for step in tail.text.split(STOPS[self.splitter]))
 
     def _begin(self, problem: Problem, right: Steps, number: int, attempt: int) -> _Tail:
         rng: random.Random = row_random(self.sampling.seed, problem.id, f"cut-{number}", attempt)

@@ -178,6 +178,7 @@ def test_scdpo_pairs_part_behind_right_steps_and_end_wrong() -> None:
         assert is_right(beginning + row["rejected"], row["answer"]) is False
         assert row["complete"] is True
     assert all(row["initial_reason_steps"].endswith(f"Step {row['solution_step']}:") for row in suffix)
+    assert len({(row["source_id"], row["initial_reason_steps"], row["rejected"]) for row in suffix}) == len(suffix)
     assert min(row["solution_step"] for row in suffix) > 1, "keeping nothing would be another ordinary pair"
 
 

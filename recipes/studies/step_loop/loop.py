@@ -31,7 +31,7 @@ SAMPLED = ["--model", "demo:tiny-math", "--batch-size", "128", "--window", "128"
 DRAWN = "--samples 4 --temperature 1.0 --top-p 1.0"
 COMMANDS = {
     "step_dpo": f"step-pairs {DRAWN} --locate equations --locate rollouts --rollouts 4 --corrections 6 --pairs 2",
-    "scdpo": f"scdpo {DRAWN} --rounds 1 --negatives 2 --tries 2",
+    "scdpo": f"scdpo {DRAWN} --rounds 1 --negatives 2 --tries 3",
     "rise": f"rise {DRAWN} --editor rule --edits 1",
 }
 """How each method makes its pairs. Rules edit the steps for RISE: the model understands no instructions."""
