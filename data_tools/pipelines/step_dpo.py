@@ -3,6 +3,7 @@
 Source: arXiv:2406.18629 and its released code.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,9 @@ from data_tools.pipelines.localise import Candidate, Localiser, Location
 from data_tools.pipelines.problem import Problem, is_right, why_none
 from data_tools.pipelines.samples import Sampling, collect
 from data_tools.run import Output
-from data_tools.steps import StepError, Steps, split_steps
+from data_tools.steps import Step, StepError, Steps, split_steps
+
+_MARKER = re.compile(r"^Step \d{1,6}:", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -57,19 +60,27 @@ def step_pairs(steps: Steps, number: int, continuations: Iterable[str], *, split
 
 
 def next_step(beginning: str, text: str, number: int, splitter: str) -> str | None:
-    """The first step of a text behind a beginning whose last step has that number; None where there is no such step."""
+    """The first step of a text behind a beginning; None where there is no such step.
+
+    Where steps are numbered, beginning and text are split together: the beginning ends in the marker of step `number`.
+    """
+    numbered = splitter == "numbered" or (splitter == "auto" and _MARKER.search(beginning))
+    head = beginning if numbered else ""
     try:
-        steps = split_steps(beginning + text, splitter)
+        steps = split_steps(head + text, splitter)
     except StepError:
         return None
-    if len(steps) < number or steps[number].end <= len(beginning) or steps[number].body < len(beginning.rstrip()):
+    place = number if numbered else 1
+    if len(steps) < place or steps[place].end <= len(head):
         return None
-    return steps.text[len(beginning) : steps[number].end] or None
+    return steps.text[len(head) : steps[place].end]
 
 
 @dataclass(frozen=True)
 class StepDPO:
-    """The pipeline. `given` names a column with wrong solutions, which are then not sampled."""
+    """The pipeline. `given` names a column with wrong solutions, which are then not sampled; their steps are
+    those of column `GIVEN_steps` where there is one.
+    """
 
     generator: Generator
     localiser: Localiser
@@ -126,8 +137,9 @@ class StepDPO:
 
     def _candidate(self, problem: Problem, text: str) -> Candidate:
         """Raises: `RecordError` for a solution without usable steps."""
+        spans = problem.record.get(f"{self.given}_steps") if self.given else None
         try:
-            steps = split_steps(text, self.splitter)
+            steps = split_steps(text, self.splitter) if spans is None else Steps(text, _given_steps(text, spans))
         except StepError as error:
             raise RecordError(str(error), reason="no_steps") from error
         if not len(steps):
@@ -182,6 +194,22 @@ class StepDPO:
             "located_by": location.by,
             **({"judge_said": location.said} if location.said else {}),
         }
+
+
+def _given_steps(text: str, spans: Any) -> tuple[Step, ...]:
+    """Steps as the data say where they are. Raises: `StepError` for spans that are none."""
+    steps: list[Step] = []
+    for span in spans if isinstance(spans, list) else [None]:
+        at = steps[-1].end if steps else 0
+        if not (
+            isinstance(span, list)
+            and len(span) == 2
+            and all(isinstance(place, int) for place in span)
+            and at <= span[0] < span[1] <= len(text)
+        ):
+            raise StepError("the steps must be spans [start, end) of the solution, in order.")
+        steps.append(Step(span[0], span[0], span[1]))
+    return tuple(steps)
 
 
 def _has_false_equation(text: str) -> bool:

@@ -13,12 +13,12 @@ from data_tools.command import RunInfo
 from data_tools.errors import DataToolsError, RecordError
 from data_tools.generators import Recorded
 from data_tools.inject import ModelInjector, SolutionItem, row_random
-from data_tools.pipelines.localise import ByEquations, ByRollouts, InTurn
+from data_tools.pipelines.localise import ByEquations, ByLabels, ByRollouts, InTurn
 from data_tools.pipelines.problem import is_right, read_problem
 from data_tools.pipelines.rise import RISE, _Questions
 from data_tools.pipelines.samples import Sampling, collect
 from data_tools.pipelines.scdpo import SCDPO, Heat
-from data_tools.pipelines.step_dpo import StepDPO, step_pairs
+from data_tools.pipelines.step_dpo import StepDPO, next_step, step_pairs
 from data_tools.pipelines.windows import Pipeline, through
 from data_tools.records import write_records
 from data_tools.run import Output, Reject, Row
@@ -113,6 +113,46 @@ def test_wrong_solutions_may_be_given() -> None:
     assert [(row["rejected"], row["chosen"]) for row in rows] == [
         (" 30 + 30 = 70.\nThe answer is 70.", " 30 + 30 = 60.\nThe answer is 60.")
     ]
+
+
+def test_labelled_chains_keep_the_steps_that_were_labelled(tmp_path: Path) -> None:
+    steps = ["We add 10 and 20. That is 30.", "30 and 30 are 70. So it goes.", "The answer is 70."]
+    text, spans = "\n".join(steps), [[0, 29], [30, 59], [60, 77]]
+    assert [text[start:end] for start, end in spans] == steps
+    record = {"id": "x", "prompt": "Add 10, 20, 30.", "answer": "60", "completion": text, "completion_steps": spans}
+    right = "30 and 30 are 60. So it goes.\nThe answer is 60."
+    write_records(tmp_path / "r.jsonl", [{"prompt": record["prompt"], "prefill": steps[0] + "\n", "texts": [right]}])
+
+    def rows_with(**changes: Any) -> list[Output]:
+        once = Sampling(samples=1, temperature=1.0)
+        model = Recorded(tmp_path / "r.jsonl")
+        pipeline = StepDPO(model, ByLabels(), once, once, splitter="line", given="completion")
+        return run(pipeline, [record | {"first_error_step": 2} | changes])
+
+    (row,) = rows_of(rows_with())
+    assert (row["initial_reason_steps"], row["chosen"]) == (steps[0] + "\n", "30 and 30 are 60. So it goes.")
+    assert (row["rejected"], row["full_rejected"]) == (steps[1], "\n".join(steps[1:]))
+    for broken in ([[0, 999]], [[5, 3]], "steps", [[0, 9], [3, 12]]):
+        (reject,) = rows_with(completion_steps=broken)
+        assert isinstance(reject, Reject)
+        assert reject.reason == "no_steps"
+
+
+@pytest.mark.parametrize("splitter", ["numbered", "auto", "line", "paragraph", "sentence"])
+def test_the_next_step_joins_the_beginning(splitter: str) -> None:
+    texts = {
+        "paragraph": ("One.\n\n", "Two is\n2.\n\nThree.", "Two is\n2."),
+        "line": ("One.\n", "Two. It is 2.\nThree.", "Two. It is 2."),
+        "sentence": ("One. ", "Two. Three.", "Two."),
+    }
+    numbered = ("Step 1: one.\nStep 2:", " two.\nStep 3: three.", " two.")
+    beginning, text, step = texts.get(splitter, numbered)
+    assert next_step(beginning, text, 2, splitter) == step
+    assert next_step(beginning, "", 2, splitter) is None
+
+
+def test_a_continuation_that_counts_otherwise_is_passed_over() -> None:
+    assert next_step("Step 1: one.\nStep 2:", " two.\nStep 7: three.", 2, "numbered") is None
 
 
 def test_a_chosen_step_with_a_false_equation_is_left_out_if_asked() -> None:

@@ -6,7 +6,7 @@
 For each seed: new problems, none of them held out; pairs from the samples of `demo:tiny-math`, located, corrected or
 led astray by that model alone; training by the recipe of the same name; greedy accuracy on the 600 held-out problems
 before and after. A seed decides the problems, the samples and the order of the pairs. All methods of a seed share one
-journal of answers. What is there already is not made again. Further `key=value` settings go to the recipes.
+journal of answers. Pairs that are there already are not made again. Further `key=value` settings go to the recipes.
 """
 
 import argparse
