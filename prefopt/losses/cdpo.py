@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, model_validator
 
 from prefopt._torch import F, torch
+from prefopt.errors import DataError
 from prefopt.losses._registry import register_loss
 from prefopt.losses._weights import contrast_weights, weighted_logratios
 from prefopt.params import LossParams
@@ -58,12 +59,15 @@ def cdpo(scores: Scores, params: CDPOParams) -> LossOutput:
     Shapes: scores [B, 2, T], token_scores [B, 2, T] -> losses [B], rewards [B, 2] (beta times the unweighted
     log-ratio).
     Metrics: cdpo/critical, mean of 1 - s over the rejected response: near 0, hardly anything is pushed down.
+    Raises: `DataError` without `only_neg`, for a chosen response of which no token has a score.
     Source: arXiv:2411.19943.
     Differs: the released trainer compares position t of one response with position t of the other and averages over
         the padded matrix; the paper's sums over whole responses are taken here.
     Equals `dpo` where every score is 0. Not conservative DPO, which is `dpo` with `label_smoothing`.
     """
     score, critical = contrast_weights(scores)  # [B, 2, T] each
+    if not params.only_neg:
+        _refuse_unscored(scores)
     left = torch.ones_like(score) if params.only_neg else score
     weights = torch.stack([left[:, 0], critical[:, 1]], 1)
     chosen, rejected = weighted_logratios(scores, weights).unbind(-1)  # [B] each
@@ -73,3 +77,15 @@ def cdpo(scores: Scores, params: CDPOParams) -> LossOutput:
         rewards=(params.beta * scores.logratios).detach(),
         metrics={"cdpo/critical": share[:, 1].detach()},
     )
+
+
+def _refuse_unscored(scores: Scores) -> None:
+    assert scores.token_scores is not None  # a declared need, checked before the call
+    scored = (~scores.token_scores[:, 0].isnan() & scores.mask[:, 0]).any(-1)
+    missing = (~scored & scores.present[:, 0]).nonzero().flatten().tolist()
+    if missing:
+        rows = ", ".join(map(str, missing[:5]))
+        raise DataError(
+            f"loss 'cdpo' with only_neg: false weighs chosen tokens too, and chosen responses of rows {rows} of the batch "
+            "have no token scores: give chosen_token_scores, or leave only_neg at true."
+        )

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from prefopt import ConfigError, Scores, get_loss
+from prefopt import ConfigError, DataError, Scores, get_loss
 from prefopt.losses.cdpo import contrast_scores
 from prefopt.testing import PROPERTIES, make_scores
 from tests.losses.drawn import gradient, on_random_scores, same_values_and_gradients, value_of
@@ -88,3 +88,15 @@ def test_conservative_dpo_is_pointed_to() -> None:
 @pytest.mark.parametrize("title", PROPERTIES)
 def test_the_two_sided_form_keeps_the_contract(title: str) -> None:
     PROPERTIES[title](get_loss("cdpo", only_neg=False))
+
+
+def test_chosen_tokens_that_nobody_scored_are_no_silent_weight_of_one() -> None:
+    loss = get_loss("cdpo", only_neg=False)
+    scores = make_scores(loss)
+    assert scores.token_scores is not None
+    given = scores.token_scores.clone()
+    given[1, 0] = float("nan")
+    unscored = replace(scores, token_scores=given)
+    with pytest.raises(DataError, match="chosen responses of rows 1 of the batch have no token scores"):
+        loss(unscored)
+    get_loss("cdpo")(unscored)
