@@ -43,8 +43,8 @@ class StepPairsOptions(GeneratorOptions):
     neutral: Literal["error", "right"] = Field("error", description="judge: what a step called neutral counts as")
     corrections: int = Field(20, ge=1, le=10_000, description="continuations that are drawn to put a step right")
     pairs: int = Field(20, ge=1, le=10_000, description="most pairs of one wrong solution")
-    chosen_steps: Literal["checked", "any"] = Field(
-        "checked", description="leave out right steps with a false equation, or keep them"
+    check: bool = Field(
+        True, description="leave out right steps with a false equation, and pairs that come to the same result"
     )
     abs_tol: float | None = Field(None, gt=0, description="tolerance of answers; 0.001 is the rule of Step-DPO")
     dataset: str = Field("step-dpo", description="what the rows' column 'dataset' says")
@@ -72,7 +72,7 @@ def step_pairs(options: StepPairsOptions, run: RunInfo) -> StreamFunction:
                 splitter=options.splitter,
                 wrong_per_problem=options.wrong_per_problem,
                 pairs=options.pairs,
-                check_chosen=options.chosen_steps == "checked",
+                check=options.check,
                 count_open_as_wrong=options.count_open_as_wrong,
                 given=options.wrong_from,
                 dataset=options.dataset,

@@ -89,7 +89,7 @@ class StepDPO:
     splitter: str = "numbered"
     wrong_per_problem: int = 1
     pairs: int = 20
-    check_chosen: bool = True
+    check: bool = True
     count_open_as_wrong: bool = False
     given: str | None = None
     dataset: str = "step-dpo"
@@ -173,9 +173,10 @@ class StepDPO:
             yield problem.reject("not_rectified", f"none of {len(reply.results)} continuations of step {step} is right")
             return
         found = list(step_pairs(candidate.steps, step, right, splitter=self.splitter))
-        usable = [pair for pair in found if not (self.check_chosen and _has_false_equation(pair.chosen))]
+        usable = [pair for pair in found if not self.check or tells_apart(pair)]
         if not usable:
-            yield problem.reject("no_new_step", f"{len(found)} new steps, all with a false equation" if found else "")
+            detail = "each has a false equation, or comes to the same result as the wrong step"
+            yield problem.reject("no_new_step", f"of {len(found)} new steps {detail}" if found else "")
         for number, pair in enumerate(usable[: self.pairs], start=made):
             yield self._row(pair, problem, location, step, number)
 
@@ -212,8 +213,19 @@ def _given_steps(text: str, spans: Any) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _has_false_equation(text: str) -> bool:
-    return any(verdict is Verdict.FALSE for _, verdict in judged(text))
+def tells_apart(pair: StepPair) -> bool:
+    """Whether the equations speak for the pair: none of the right step is false, and it comes to another result.
+
+    Of two steps with the same result and no false equation, the rejected one is most likely right as well, and was
+    located by bad luck. Steps without equations are taken at their word.
+    """
+    chosen, rejected = judged(pair.chosen), judged(pair.rejected)
+    if any(verdict is Verdict.FALSE for _, verdict in chosen):
+        return False
+    if not chosen or not rejected or any(verdict is Verdict.FALSE for _, verdict in rejected):
+        return True
+    right, wrong = (equations[-1][0].sides[-1].value for equations in (chosen, rejected))
+    return right is None or right != wrong
 
 
 def _squeezed(text: str) -> str:

@@ -18,7 +18,7 @@ from data_tools.pipelines.problem import is_right, read_problem
 from data_tools.pipelines.rise import RISE, _Questions
 from data_tools.pipelines.samples import Sampling, collect
 from data_tools.pipelines.scdpo import SCDPO, Heat
-from data_tools.pipelines.step_dpo import StepDPO, next_step, step_pairs
+from data_tools.pipelines.step_dpo import StepDPO, StepPair, next_step, step_pairs, tells_apart
 from data_tools.pipelines.windows import Pipeline, through
 from data_tools.records import write_records
 from data_tools.run import Output, Reject, Row
@@ -164,8 +164,24 @@ def test_a_chosen_step_with_a_false_equation_is_left_out_if_asked() -> None:
             return luck
 
     assert [r.reason for r in run(step_dpo(Lucky(), given="wrong"), [item]) if isinstance(r, Reject)] == ["no_new_step"]
-    (row,) = rows_of(run(step_dpo(Lucky(), given="wrong", check_chosen=False), [item]))
+    (row,) = rows_of(run(step_dpo(Lucky(), given="wrong", check=False), [item]))
     assert row["chosen"] == luck
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "kept"),
+    [
+        (" 20 + 41 = 61.", " Then 20 + 41 = 61 shells.", False),
+        (" 20 + 41 = 61.", " 20 - 41 = 7.", True),
+        (" 20 + 41 = 61.", " 20 + 31 = 61.", True),
+        (" 20 + 41 = 51.", " 20 - 41 = 7.", False),
+        (" 1,000 + 1 = 1,001.", " 1000 + 1 = 1001.", False),
+        (" It doubles.", " It halves.", True),
+        (" 20 + 41 = 61.", " It is 61.", True),
+    ],
+)
+def test_two_steps_with_the_same_result_are_no_pair_unless_one_is_false(chosen: str, rejected: str, kept: bool) -> None:
+    assert tells_apart(StepPair("Step 1:", chosen, rejected, chosen, rejected)) is kept
 
 
 def test_records_that_are_no_problems_are_rejected_in_their_place() -> None:

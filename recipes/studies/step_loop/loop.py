@@ -6,7 +6,7 @@
 For each seed: new problems, none of them held out; pairs from the samples of `demo:tiny-math`, located, corrected or
 led astray by that model alone; training by the recipe of the same name; greedy accuracy on the 600 held-out problems
 before and after. A seed decides the problems, the samples and the order of the pairs. All methods of a seed share one
-journal of answers. Pairs that are there already are not made again. Further `key=value` settings go to the recipes.
+journal of answers, so that a second run samples nothing again. Further `key=value` settings go to the recipes.
 """
 
 import argparse
@@ -64,7 +64,8 @@ def run(method: str, seed: int, work: Path, *, problems: int, settings: Sequence
         number = ["--count", str(problems), "--seed", str(2000 + seed)]
         prefopt("data", "problems", source, *number, "--exclude", HELDOUT, "--exclude", TUNING)
     command, *options = COMMANDS[method].split()
-    journal = ["--journal", work / f"answers-{seed}.jsonl"]
+    # answers come from the journal where it has them, so writing the pairs again costs no sampling
+    journal = ["--journal", work / f"answers-{seed}.jsonl", "--overwrite"]
     sampling = prefopt(
         "data", command, source, "--out", pairs, *SAMPLED, "--prefill", "Step 1:", *options, *journal, "--seed", seed
     )
