@@ -31,6 +31,10 @@ class Gather:
         """This rank's part of something computed for all prompts, `[N, ...] -> [b, ...]`; the inverse of a call."""
         return values
 
+    def own(self) -> Gather:
+        """The same for this rank's prompts alone."""
+        return self
+
     def reduce(self, losses: Tensor, reduction: Callable[[Tensor], Tensor]) -> Tensor:
         """Losses `[b]` whose mean over all prompts has the value and the exact gradient of `reduction` of all `[N]`.
 
@@ -39,6 +43,8 @@ class Gather:
         """
         with torch.enable_grad():
             everyone = self(losses).requires_grad_()
+            if not len(everyone):  # nobody has a prompt, and a reduction of nothing has no value
+                return losses
             value = reduction(everyone)
             (weights,) = torch.autograd.grad(value, everyone)
         share = len(everyone) * self.local(weights) * losses

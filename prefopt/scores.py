@@ -73,8 +73,8 @@ class Scores:
     `mismatched` is the log-ratio of another prompt's response behind this prompt, nats, NaN where there is none.
     Masked positions may hold anything, `-inf` and `nan` included.
 
-    Raises: `DataError` for a shape that does not fit; `NonFiniteError` with the rows for a NaN or an infinity inside
-    the mask.
+    Raises: `DataError` for a shape that does not fit, and for numbers of the data that are none or out of range;
+    `NonFiniteError` with the rows for a log-probability or a divergence inside the mask that is not finite.
     """
 
     policy: Tensor
@@ -100,6 +100,10 @@ class Scores:
             raise DataError(f"Scores.policy must be [B, R, T]; got {list(self.policy.shape)}.")
         if self.mask.dtype != torch.bool:
             object.__setattr__(self, "mask", self.mask.bool())
+        if self.labels is not None and self.labels.dtype != torch.bool:
+            raise DataError(f"Scores.labels must be bool [B], true for desirable; got {self.labels.dtype}.")
+        if self.reference is not None and self.reference.requires_grad:  # a reference is a constant by definition
+            object.__setattr__(self, "reference", self.reference.detach())
         for name in ("policy", "reference"):  # losses compute in float32 or wider, whatever the model ran in
             value = getattr(self, name)
             if value is not None and value.dtype in (torch.float16, torch.bfloat16):
@@ -140,10 +144,28 @@ class Scores:
                 what = "log-probabilities are" if name != "kl" else "is"
                 text = f"{name} {what} not finite ({value.dtype}): {self._places(broken)}."
                 raise NonFiniteError(text, rows=sorted({b for b, _ in broken.nonzero().tolist()}))
+        self._check_data()
+
+    def _check_data(self) -> None:
+        """What came with the data: numbers where a response has tokens, weights that do not turn a loss around."""
+        checks: dict[str, tuple[Tensor, str]] = {}
         if self.external is not None:  # a missing response may have any score
-            broken = ~torch.isfinite(self.external) & self.present
+            checks["external"] = ~torch.isfinite(self.external) & self.present, "not finite"
+        if self.weights is not None:
+            bad = ~(torch.isfinite(self.weights) & (self.weights >= 0)) & self.mask
+            checks["weights"] = bad.any(-1), "not a finite number of at least 0"
+        if self.token_scores is not None:  # NaN marks a token without a score
+            checks["token_scores"] = (
+                (((self.token_scores < 0) | (self.token_scores > 1)) & self.mask).any(-1),
+                "outside 0 to 1",
+            )
+        if self.deviation is not None:  # only the chosen response's is read
+            bad = ~(torch.isfinite(self.deviation) & (self.deviation >= 0)) & self.present
+            bad[:, 1:] = False
+            checks["deviation"] = bad, "not a finite number of at least 0"
+        for name, (broken, how) in checks.items():
             if broken.any():
-                raise DataError(f"Scores.external is not finite: {self._places(broken)}.")
+                raise DataError(f"Scores.{name} is {how}: {self._places(broken)}.")
 
     def _places(self, broken: Tensor) -> str:
         """The first rows and sides that are broken, bool `[B, R]`."""

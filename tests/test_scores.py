@@ -93,7 +93,7 @@ def test_a_log_ratio_needs_a_reference() -> None:
 
 def test_a_score_of_the_data_that_is_none_is_refused_unless_its_response_is_missing() -> None:
     values = torch.tensor([[1.0, 2.0], [float("nan"), 0.0]])
-    with pytest.raises(DataError, match="Scores.external is not finite: row 1 chosen"):
+    with pytest.raises(DataError, match=r"Scores\.external is not finite: row 1 chosen"):
         Scores.from_sums(torch.zeros(2, 2), external=values)
     mask = torch.tensor([[[True], [True]], [[False], [True]]])
     Scores(torch.zeros(2, 2, 1), mask, external=values)
@@ -113,3 +113,29 @@ def test_step_labels_in_padding_may_be_anything() -> None:
     mask = torch.tensor([[[True, True, False]]])
     scores = Scores(torch.zeros(1, 1, 3), mask, steps=torch.tensor([[[0, 1, 99]]]))
     assert scores.per_step(torch.tensor([[[1.0, 2.0, 4.0]]]), steps=2).tolist() == [[[1.0, 2.0]]]
+
+
+@pytest.mark.parametrize(
+    ("column", "what"),
+    [
+        ({"weights": torch.tensor([[[1.0, -1.0]]])}, "weights is not a finite number of at least 0: row 0 chosen"),
+        ({"weights": torch.tensor([[[math.nan, 1.0]]])}, "weights is not a finite number of at least 0"),
+        ({"token_scores": torch.tensor([[[0.5, 5.0]]])}, "token_scores is outside 0 to 1: row 0 chosen"),
+        ({"deviation": torch.tensor([[math.nan]])}, "deviation is not a finite number of at least 0: row 0 chosen"),
+        ({"labels": torch.tensor([1])}, "labels must be bool .*; got torch.int64"),
+    ],
+)
+def test_columns_that_would_turn_a_loss_around_are_refused(column: dict[str, torch.Tensor], what: str) -> None:
+    mask = torch.ones(1, 1, 2, dtype=torch.bool)
+    with pytest.raises(DataError, match=rf"Scores\.{what}"):
+        Scores(torch.zeros(1, 1, 2), mask, **column)
+    Scores(torch.zeros(1, 1, 2), mask, token_scores=torch.full((1, 1, 2), math.nan))  # unscored, which is allowed
+
+
+def test_a_reference_is_a_constant() -> None:
+    reference = torch.zeros(1, 2, 3, requires_grad=True)
+    policy = torch.zeros(1, 2, 3, requires_grad=True)
+    scores = Scores(policy, torch.ones(1, 2, 3, dtype=torch.bool), reference=reference)
+    get_loss("dpo")(scores).losses.sum().backward()
+    assert policy.grad is not None
+    assert reference.grad is None

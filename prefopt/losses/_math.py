@@ -41,7 +41,12 @@ def chosen_nll(scores: Scores, norm: str, context: StepContext | None) -> Tensor
 
 def nll_window(params: Any) -> int:
     """For registration: the token mean over the batch compares prompts, the mean per response does not."""
-    return int(params.nll_norm == "batch_tokens")
+    return 2 if params.nll_norm == "batch_tokens" else 0
+
+
+def nll_coupled(params: Any) -> bool:
+    """For registration: only the token mean over the batch reads a context."""
+    return bool(params.nll_norm == "batch_tokens")
 
 
 def log1mexp(x: Tensor) -> Tensor:

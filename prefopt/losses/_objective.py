@@ -47,6 +47,11 @@ class Loss:
         return self.spec.responses
 
     @property
+    def coupled(self) -> bool:
+        """Whether it reads a context: other prompts, random numbers, the step."""
+        return self.spec.coupled_for(self.params)
+
+    @property
     def window(self) -> int:
         """Prompts that it must see together to be more than its plain relative; 0 when it does not compare prompts."""
         return self.spec.window_for(self.params)
@@ -60,7 +65,12 @@ class Loss:
         given = (context,) if self.spec.coupled else ()
         out = self.spec.function(scores, self.params, *given)
         for modifier in self.modifiers:
-            weight = modifier.spec.function(scores, modifier.params)  # [B], constant
+            weight = modifier.spec.function(scores, modifier.params).detach()  # [B], a constant by definition
+            if weight.shape != out.losses.shape:
+                raise ConfigError(
+                    f"modifier '{modifier.spec.name}' gave weights of shape {list(weight.shape)} for losses of shape "
+                    f"{list(out.losses.shape)}; it must give one number per prompt."
+                )
             metrics = {**out.metrics, f"{modifier.spec.name}/weight": weight}
             out = replace(out, losses=weight * out.losses, metrics=metrics)
         return out
@@ -167,6 +177,7 @@ class Objective:
             raise ConfigError(
                 f"loss '{twice[0]}' stands twice in one objective; give it once with the sum of the weights."
             )
+        _refuse_mixture(losses)
         return cls(losses, weights)
 
     @property
@@ -177,7 +188,7 @@ class Objective:
     @property
     def coupled(self) -> bool:
         """Whether any loss takes a context."""
-        return any(loss.spec.coupled for loss in self.losses)
+        return any(loss.coupled for loss in self.losses)
 
     @property
     def window(self) -> int:
@@ -230,6 +241,23 @@ class Objective:
         """The state that `dump_state` wrote."""
         kinds = {loss.name: loss.spec.state for loss in self.losses if loss.spec.state is not None}
         return {name: kinds[name](**{key: _tensor(v) for key, v in own.items()}) for name, own in plain.items()}
+
+
+def _refuse_mixture(losses: Sequence[Loss]) -> None:
+    """Raises: `ConfigError` for losses that cannot read the same rows."""
+    many = [loss.name for loss in losses if loss.responses == "many"]
+    pair = [loss.name for loss in losses if loss.responses == "pair"]
+    labelled = [loss.name for loss in losses if loss.responses == "single" and Need.LABELS in loss.needs]
+    if many and pair:
+        raise ConfigError(
+            f"'{many[0]}' reads any number of responses per prompt and '{pair[0]}' exactly two: no row serves both."
+        )
+    if labelled and len(labelled) < len(losses):
+        other = next(loss.name for loss in losses if loss.name not in labelled)
+        raise ConfigError(
+            f"'{labelled[0]}' reads single responses with a label, desirable or not, and '{other}' does not: no row "
+            "serves both."
+        )
 
 
 def _context_of(loss: Loss, context: StepContext | None) -> StepContext | None:

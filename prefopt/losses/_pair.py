@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from prefopt._torch import torch
+from prefopt.context import StepContext
 from prefopt.errors import ConfigError
 from prefopt.losses._objective import get_loss
 from prefopt.scores import Need, Scores
@@ -23,11 +24,14 @@ def pair_loss(
     *,
     chosen_lengths: Tensor | None = None,
     rejected_lengths: Tensor | None = None,
+    context: StepContext | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Losses, chosen rewards and rejected rewards, `[B]` each, from summed log-probabilities `[B]` in nats.
 
-    `options` are the loss's hyperparameters. Lengths `[B]` in tokens are needed by losses that average.
+    `options` are the loss's hyperparameters. Lengths `[B]` in tokens are needed by losses that average, and `context`
+    by those that look beyond their own pair: `StepContext()` makes the given pairs the whole batch, a gather of yours
+    adds those of other ranks, and `step`, `total_steps` and `state` are the training loop's to keep.
 
     Raises: `ConfigError` when the loss needs something that sums cannot carry, or that was not given.
     """
@@ -47,8 +51,13 @@ def pair_loss(
             f"loss '{loss.name}' reads more than sums of two responses: build prefopt.Scores and call "
             f"get_loss('{name}')."
         )
+    if loss.coupled and context is None:  # it would silently be its plain relative
+        raise ConfigError(
+            f"loss '{loss.name}' looks beyond its own pair: pass context=StepContext(...), where StepContext() takes "
+            "the given pairs for the whole batch."
+        )
     policy = torch.stack([policy_chosen_logps, policy_rejected_logps], dim=-1)
-    out = loss(Scores.from_sums(policy, reference, lengths=lengths))
+    out = loss(Scores.from_sums(policy, reference, lengths=lengths), context)
     return out.losses, out.rewards[:, 0], out.rewards[:, 1]
 
 

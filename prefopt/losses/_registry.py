@@ -29,6 +29,7 @@ Select = Callable[[Scores, Any, StepContext], "Tensor"]
 """Scores of all responses, parameters, context -> places of those to compare, int64 `[B, R']`, -1 for none."""
 
 AMBIGUOUS = {
+    "cdpo": "cdpo (critical tokens) or dpo (conservative DPO, with label_smoothing)",
     "rdpo": "robust_dpo (known label-flip rate), refined_dpo (external reward scores) or r_dpo (length regularised)",
     "r-dpo": "r_dpo (length regularised), robust_dpo (known label-flip rate) or refined_dpo (external reward scores)",
     "rpo": "irpo (DPO plus NLL), robust_dpo (known label-flip rate) or refined_dpo (external reward scores)",
@@ -48,6 +49,10 @@ class LossFunction(Protocol):
     def __call__(self, scores: Scores, params: Any, /) -> LossOutput: ...
 
 
+def _across_ranks(_: Any) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class LossSpec:
     """One registered loss."""
@@ -59,8 +64,9 @@ class LossSpec:
     source: str
     responses: Responses = "pair"
     aggregate: Literal["sum", "mean"] = "sum"
-    coupled: bool = False
+    coupled: bool | Callable[[Any], bool] = False
     window: int | Callable[[Any], int] = 0
+    window_per_rank: Callable[[Any], bool] = _across_ranks
     state: type | None = None
     reweightable: bool = True
     select: Select | None = None
@@ -72,6 +78,10 @@ class LossSpec:
         """What the loss reads with these parameters."""
         needs = self.needs(params) if callable(self.needs) else self.needs
         return frozenset(needs)
+
+    def coupled_for(self, params: LossParams) -> bool:
+        """Whether the loss reads a context with these parameters."""
+        return self.coupled(params) if callable(self.coupled) else self.coupled
 
     def window_for(self, params: LossParams) -> int:
         """Prompts that the loss must see together with these parameters, 0 when it does not compare prompts."""
@@ -114,8 +124,9 @@ def register_loss(
     source: str,
     responses: Responses = "pair",
     aggregate: Literal["sum", "mean"] = "sum",
-    coupled: bool = False,
+    coupled: bool | Callable[[Any], bool] = False,
     window: int | Callable[[Any], int] = 0,
+    window_per_rank: Callable[[Any], bool] = _across_ranks,
     state: type | None = None,
     reweightable: bool = True,
     select: Select | None = None,
@@ -126,9 +137,10 @@ def register_loss(
 
     `needs` is a set, or a function of the parameters. `responses` says whether it reads one response per prompt, a
     pair, or any number. `aggregate` says whether token log-probabilities are summed or averaged per response, which is
-    what decides whether two values of `beta` compare. `coupled` losses take a third argument, `context`. `window`, a
-    number or a function of the parameters, says how many prompts a coupled loss must see together to be more than its
-    plain relative: 0 when it does not compare prompts, 1 when it does and means something with one. A loss that keeps a
+    what decides whether two values of `beta` compare. `coupled` losses take a third argument, `context`; a function of
+    the parameters says with which of them it is read. `window`, a number or a function of the parameters, says how many
+    prompts a coupled loss must see together to be more than its plain relative: 0 when it does not compare prompts, 1
+    when it does and means something with one; `window_per_rank` whether each rank is by itself. A loss that keeps a
     state names its class, a frozen dataclass of scalars that starts as `state()`. `reweightable` is False where the
     entries of `losses` are not each prompt's own, so that weights cannot be put on them. `select` is a function that
     says which of many responses a training step compares; they are scored without gradient for it first. `excused` maps
@@ -148,6 +160,7 @@ def register_loss(
             aggregate=aggregate,
             coupled=coupled,
             window=window,
+            window_per_rank=window_per_rank,
             state=state,
             reweightable=reweightable,
             select=select,

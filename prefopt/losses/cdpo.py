@@ -86,6 +86,6 @@ def _refuse_unscored(scores: Scores) -> None:
     if missing:
         rows = ", ".join(map(str, missing[:5]))
         raise DataError(
-            f"loss 'cdpo' with only_neg: false weighs chosen tokens too, and chosen responses of rows {rows} of the batch "
-            "have no token scores: give chosen_token_scores, or leave only_neg at true."
+            f"loss 'cdpo' with only_neg: false weighs chosen tokens too, and chosen responses of rows {rows} of the "
+            "batch have no token scores: give chosen_token_scores, or leave only_neg at true."
         )

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from prefopt._torch import F
 from prefopt.context import StepContext
-from prefopt.losses._math import NLLNorm, chosen_nll, nll_window
+from prefopt.losses._math import NLLNorm, chosen_nll, nll_coupled, nll_window
 from prefopt.losses._registry import register_loss
 from prefopt.params import LossParams
 from prefopt.scores import LossOutput, Need, Scores
@@ -21,7 +21,7 @@ class CPOParams(LossParams):
 
 
 @register_loss(
-    "cpo", params=CPOParams, needs={Need.LENGTHS}, coupled=True, window=nll_window, source="arXiv:2401.08417"
+    "cpo", params=CPOParams, needs={Need.LENGTHS}, coupled=nll_coupled, window=nll_window, source="arXiv:2401.08417"
 )
 def cpo(scores: Scores, params: CPOParams, context: StepContext | None = None) -> LossOutput:
     """Make the chosen response likelier than the rejected one, without a reference, and keep it likely.

@@ -51,7 +51,11 @@ class DPOShiftParams(LossParams):
 
 
 @register_loss(
-    "dpo_shift", params=DPOShiftParams, needs={Need.REFERENCE}, coupled=True, source="arXiv:2502.07599v2 (DPO-Shift)"
+    "dpo_shift",
+    params=DPOShiftParams,
+    needs={Need.REFERENCE},
+    coupled=lambda params: params.schedule != "fixed",
+    source="arXiv:2502.07599v2 (DPO-Shift)",
 )
 def dpo_shift(scores: Scores, params: DPOShiftParams, context: StepContext | None = None) -> LossOutput:
     """Scale the rejected response's reward by f <= 1: a smaller margin for a likelier chosen response.

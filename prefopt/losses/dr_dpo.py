@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from prefopt._torch import F, torch
-from prefopt.context import Gather, StepContext
+from prefopt.context import StepContext
 from prefopt.losses._registry import register_loss
 from prefopt.params import LossParams
 from prefopt.scores import LossOutput, Need, Scores
@@ -35,8 +35,10 @@ class DrDPOParams(LossParams):
     needs={Need.REFERENCE},
     coupled=True,
     window=2,
+    window_per_rank=lambda params: params.scope == "local",
     reweightable=False,
     source="arXiv:2407.07880 (Dr. DPO objective)",
+    excused={"every_option_acts:scope": "acts on several ranks; tests/losses/test_dr_dpo.py says so"},
 )
 def dr_dpo(scores: Scores, params: DrDPOParams, context: StepContext | None = None) -> LossOutput:
     """Weigh the pairs of a batch by how well they fit, so that flipped labels lose their say.
@@ -50,7 +52,8 @@ def dr_dpo(scores: Scores, params: DrDPOParams, context: StepContext | None = No
     which depends on nothing else.
 
     Shapes: scores [B, 2, T] -> losses [B], each with the value of the whole, rewards [B, 2].
-    Metrics: dr_dpo/pair_loss, l_b; dr_dpo/weight, N times the pair's weight: below 1 for pairs that are distrusted.
+    Metrics: dr_dpo/pair_loss, l_b; dr_dpo/distrusted, 1 for a pair that weighs less than half of an equal share;
+        dr_dpo/effective_share, (sum_b w_b)^2 / (N sum_b w_b^2): 1 when all weigh the same, 1/N when one has it all.
     Source: arXiv:2407.07880.
     Differs: the authors' code takes each rank's micro-batch by itself (`scope: local`); here it is one batch.
     Equals `dpo` for beta' -> infinity, and for a batch of one pair.
@@ -61,13 +64,18 @@ def dr_dpo(scores: Scores, params: DrDPOParams, context: StepContext | None = No
     rewards = (params.beta * scores.logratios).detach()
     if context is None or not context.training:
         return LossOutput(losses=pair, rewards=rewards, metrics={"dr_dpo/pair_loss": pair.detach()})
-    gather = context.gather if params.scope == "global" else Gather()
-    everyone = gather(pair)  # [N]
-    weight = torch.exp(-pair.detach() / params.beta_prime - torch.logsumexp(-everyone / params.beta_prime, 0))
+    gather = context.gather if params.scope == "global" else context.gather.own()
+    weights = torch.softmax(-gather(pair) / params.beta_prime, 0)  # [N], what the gradient puts on each pair
+    share = 1 / (len(weights) * weights.square().sum().clamp(min=1e-12))
+    mine = gather.local(weights)
     return LossOutput(
         losses=gather.reduce(pair, lambda losses: soft_min(losses, params.beta_prime)),
         rewards=rewards,
-        metrics={"dr_dpo/pair_loss": pair.detach(), "dr_dpo/weight": len(everyone) * weight},
+        metrics={
+            "dr_dpo/pair_loss": pair.detach(),
+            "dr_dpo/distrusted": (len(weights) * mine < 0.5).to(pair),
+            "dr_dpo/effective_share": share.to(pair).expand_as(pair),
+        },
     )
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from prefopt._torch import F
 from prefopt.context import StepContext
-from prefopt.losses._math import NLLNorm, chosen_nll, nll_window
+from prefopt.losses._math import NLLNorm, chosen_nll, nll_coupled, nll_window
 from prefopt.losses._registry import register_loss
 from prefopt.params import LossParams
 from prefopt.scores import LossOutput, Need, Scores
@@ -24,7 +24,7 @@ class IRPOParams(LossParams):
     "irpo",
     params=IRPOParams,
     needs={Need.REFERENCE, Need.LENGTHS},
-    coupled=True,
+    coupled=nll_coupled,
     window=nll_window,
     source="arXiv:2404.19733v3 Eq. 1",
 )

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from prefopt._torch import F, torch
 from prefopt.context import StepContext
-from prefopt.losses._math import NLLNorm, chosen_nll, log1mexp, nll_window
+from prefopt.losses._math import NLLNorm, chosen_nll, log1mexp, nll_coupled, nll_window
 from prefopt.losses._registry import register_loss
 from prefopt.params import LossParams
 from prefopt.scores import LossOutput, Need, Scores
@@ -24,7 +24,7 @@ class ORPOParams(LossParams):
     params=ORPOParams,
     needs={Need.LENGTHS},
     aggregate="mean",
-    coupled=True,
+    coupled=nll_coupled,
     window=nll_window,
     source="arXiv:2403.07691",
 )

@@ -27,7 +27,7 @@ class SamPOParams(LossParams):
     "sampo",
     params=SamPOParams,
     needs={Need.REFERENCE, Need.TOKENS},
-    coupled=True,
+    coupled=lambda params: params.mode == "sample",
     source="arXiv:2406.10957 (down-sampled log-ratios)",
 )
 def sampo(scores: Scores, params: SamPOParams, context: StepContext | None = None) -> LossOutput:

@@ -18,7 +18,7 @@ class WPOParams(LossParams):
     clamp: bool = Field(True, description="no pair counts more than 1, dimensionless")
 
 
-@register_modifier("wpo", params=WPOParams, needs={Need.SUM_SQUARES}, source="arXiv:2406.11827")
+@register_modifier("wpo", params=WPOParams, needs={Need.SUM_SQUARES, Need.TOKENS}, source="arXiv:2406.11827")
 def wpo(scores: Scores, params: WPOParams) -> Tensor:
     """Weigh each pair by the likelihood of both its responses under the policy, as if they were its own samples.
 
@@ -31,6 +31,7 @@ def wpo(scores: Scores, params: WPOParams) -> Tensor:
     Shapes: scores [B, 2, T] -> weights [B], dimensionless.
     Source: arXiv:2406.11827 and its authors' code.
     Differs: the authors' code caps weights at 1, other libraries do not; `clamp` says which, the cap by default.
+    A weight of 1 leaves a loss as it is.
     """
     expected = scores.policy - scores.sum_squares.log()  # type: ignore[union-attr]  # the need was checked
     typical = scores.total(expected.detach()) / scores.lengths.clamp(min=1)  # [B, 2], nats per token

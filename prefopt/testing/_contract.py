@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from prefopt.context import Draw, StepContext
 from prefopt.errors import ConfigError
 from prefopt.losses import Loss, get_loss
+from prefopt.params import LossParams
 from prefopt.scores import Need, Scores
 from prefopt.testing._make import make_scores, padded, rows_of, value_and_gradient
 from prefopt.testing._ranges import out_of_range
@@ -198,29 +199,40 @@ def declares_what_it_reads(loss: Loss) -> None:
 
 
 def every_option_acts(loss: Loss) -> None:
-    """Changing a number among the hyperparameters changes losses or rewards."""
+    """Changing any one of the hyperparameters changes losses or rewards."""
     for name, value in loss.params.written().items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
         if f"every_option_acts:{name}" in loss.spec.excused:
             continue
-        for other in (value * 1.5, value + 0.25, value * 0.5):
+        for other in _others(loss.spec.params, name, value):
+            rest = {key: kept for key, kept in loss.params.model_dump(exclude_unset=True).items() if key != name}
             try:
-                params = loss.spec.params.build({**loss.params.written(), name: type(value)(other)})
+                changed = Loss(loss.spec, loss.spec.params.build({**rest, name: other}))
             except ConfigError:
                 continue
-            if other != value:
-                changed = Loss(loss.spec, params)
-                assert any(_differ(loss, changed, context) for context in _contexts(loss)), f"{name} changes nothing"
+            contexts = {*_contexts(loss), *_contexts(changed)}
+            assert any(_differ(loss, changed, context) for context in contexts), f"{name} = {other} changes nothing"
+
+
+def _others(params: type[LossParams], name: str, value: Any) -> list[Any]:
+    """Other values of an option: numbers around it, the other choices, the other truth value."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        found = [type(value)(other) for other in (value * 1.5, value + 0.25, value * 0.5)]
+        return [other for other in found if other != value]
+    choices = [choice for choice in get_args(params.model_fields[name].annotation) if isinstance(choice, str)]
+    return [choice for choice in choices if choice != value]
 
 
 def _differ(one: Loss, other: Loss, context: StepContext | None) -> bool:
     """Whether two losses give other numbers in the second of two steps."""
 
+    wider = other if other.needs >= one.needs else one  # scores with all that either reads
+
     def numbers(loss: Loss) -> Tensor:
         found = []
         for scale in (1.0, 30.0):  # a floor or a cap acts only far from the start
-            scores = make_scores(loss, scale=scale, seed=1)
+            scores = make_scores(wider, scale=scale, seed=1)
             first = loss(scores, context)
             again = loss(scores, context and dataclasses.replace(context, state=first.state))
             found += [first.losses, again.losses, first.rewards.flatten()]
@@ -285,7 +297,7 @@ PROPERTIES: Mapping[str, Callable[[Loss], None]] = {
 
 def _contexts(loss: Loss) -> tuple[StepContext | None, ...]:
     """Ways in which a loss is called: plainly, and in training where it looks beyond its own prompt."""
-    return (None, IN_TRAINING) if loss.spec.coupled else (None,)
+    return (None, IN_TRAINING) if loss.coupled else (None,)
 
 
 def _finite(*values: Tensor) -> bool:

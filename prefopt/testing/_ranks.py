@@ -30,6 +30,10 @@ class SimulatedGather(Gather):
         self.barrier.wait()
         return everyone
 
+    def own(self) -> Gather:
+        """This rank alone."""
+        return Gather()
+
     def local(self, values: Tensor) -> Tensor:
         """This rank's part."""
         start = sum(self.counts[: self.rank])

@@ -22,6 +22,10 @@ class RankGather(Gather):
         self.counts: list[int] = _all(mine).tolist() if _together() else [int(mine)]
         self.before = sum(self.counts[: dist.get_rank()]) if _together() else 0
 
+    def own(self) -> Gather:
+        """This rank's real prompts alone; not collective."""
+        return _OwnGather(self.real)
+
     @property
     def total(self) -> int:
         """N, the real prompts of all ranks."""
@@ -46,6 +50,25 @@ class RankGather(Gather):
         out = values.new_zeros(len(self.real), *values.shape[1:])
         out[self.real] = values[self.before : self.before + int(self.real.sum())]
         return out
+
+
+class _OwnGather(Gather):
+    """The real prompts of one rank."""
+
+    def __init__(self, real: Tensor) -> None:
+        self.real = real
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Detached, without fillers."""
+        return values.detach()[self.real]
+
+    def local(self, values: Tensor) -> Tensor:
+        """Back to the batch's places, 0 for fillers."""
+        return values.new_zeros(len(self.real), *values.shape[1:]).masked_scatter(_wide(self.real, values), values)
+
+
+def _wide(real: Tensor, values: Tensor) -> Tensor:
+    return real.view(-1, *([1] * (values.dim() - 1))).expand(len(real), *values.shape[1:])
 
 
 def _together() -> bool:

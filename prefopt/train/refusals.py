@@ -74,8 +74,10 @@ def check_window(objective: Objective, args: TrainingArguments, coupling: Coupli
     compared = [loss for loss in objective.losses if loss.window]
     micro = args.per_device_train_batch_size * args.world_size
     whole = micro * args.gradient_accumulation_steps
-    window = whole if coupling == "step" else micro
     for loss in compared:
+        window = whole if coupling == "step" else micro
+        alone = loss.spec.window_per_rank(loss.params)
+        window = window // args.world_size if alone else window
         if window < loss.window:
             advice = f" set scoring.coupling: step to compare the {whole} prompts of a step," if whole > window else ""
             raise ConfigError(
@@ -83,10 +85,10 @@ def check_window(objective: Objective, args: TrainingArguments, coupling: Coupli
                 f"{args.per_device_train_batch_size} on {args.world_size} process(es) shows it {window} at a time: it "
                 f"would silently be no more than its plain relative. Raise the batch,{advice} or choose another loss."
             )
-    if compared and window < _NARROW:
-        logger.warning(
-            "loss '%s' compares only %d prompts with one another; a wider window (a larger batch, or scoring.coupling: "
-            "step) makes it more than noise.",
-            compared[0].name,
-            window,
-        )
+        if window < _NARROW:
+            logger.warning(
+                "loss '%s' compares only %d prompts with one another; a wider window (a larger batch, or "
+                "scoring.coupling: step) makes it more than noise.",
+                loss.name,
+                window,
+            )

@@ -410,7 +410,9 @@ class PreferenceTrainer(Trainer):
         self.tokens_seen = int(pending["num_tokens"])
         if self.is_world_process_zero():
             for name, (total, count) in pending["sums"].items():
-                exact = torch.tensor([total, count], dtype=torch.float64)
+                device = self.args.device
+                dtype = torch.float32 if device.type == "mps" else torch.float64
+                exact = torch.tensor([total, count], dtype=dtype, device=device)
                 self.sums["train"].add_total(name, *exact)
 
     def _names(self, which: Literal["train", "eval"]) -> list[str] | None:

@@ -7,7 +7,7 @@ import torch
 
 from prefopt import Draw, Scores, StepContext, get_loss
 from prefopt.errors import ConfigError
-from prefopt.losses.beta_dpo import BetaDPOParams, GapStatistics, drawn, gumbel
+from prefopt.losses.beta_dpo import BetaDPOParams, GapStatistics, drawn, gumbel, log_weights
 from prefopt.testing import make_scores
 from tests.losses.vectors import REGISTRY, cases, check_case, leaves
 
@@ -51,7 +51,14 @@ def test_worked_values(case: dict[str, Any]) -> None:
         for name, key in (("beta", "beta_used"), ("gap_mean", "gap_mean"), ("gap_std", "gap_std")):
             expected = torch.full_like(out.losses, aux[key])
             torch.testing.assert_close(out.metrics[f"beta_dpo/{name}"], expected, rtol=1e-9, atol=1e-12)
-        assert out.metrics["beta_dpo/kept"].tolist() == aux["mask"]
+        kept = out.metrics["beta_dpo/kept"].bool()
+        assert kept.tolist() == [bool(value) for value in aux["mask"]]
+        per_pair = out.losses[kept] * int(kept.sum()) / len(kept)
+        expected = torch.tensor(case["expected_loss"], dtype=torch.float64)[kept]
+        torch.testing.assert_close(per_pair, expected, rtol=1e-9, atol=1e-12)
+        close = {"rtol": 1e-9, "abs": 1e-12}
+        gaps = scores.logratios[:, 0] - scores.logratios[:, 1]
+        assert gaps[kept].mean().item() == pytest.approx(aux["kept_gap_mean"], rel=close["rtol"], abs=close["abs"])
 
 
 def test_the_larger_worked_batch() -> None:
@@ -77,6 +84,12 @@ def test_the_larger_worked_batch() -> None:
     assert int(kept.sum()) == expected["n_keep"]
     per_pair = out.losses[kept] * expected["n_keep"] / len(gap)
     torch.testing.assert_close(per_pair, torch.tensor(expected["pair_losses"], dtype=torch.float64)[kept], **close)
+    torch.testing.assert_close(out.losses.mean().item(), expected["value"], **close)
+    weights = kept.double() / kept.sum()
+    torch.testing.assert_close(weights, torch.tensor(expected["pair_weights"], dtype=torch.float64), **close)
+    torch.testing.assert_close(gap[kept].mean().item(), expected["mean_gap_kept"], **close)
+    chances = torch.exp(log_weights(gap, out.state, loss.params))
+    torch.testing.assert_close(chances, torch.tensor(expected["sampling_weights"], dtype=torch.float64), **close)
 
 
 def test_equals_dpo_when_beta_is_fixed_and_all_pairs_are_kept() -> None:

@@ -29,9 +29,7 @@ def test_equals_dpo_where_every_score_is_zero(scores: Scores) -> None:
 @on_random_scores("cdpo", only_neg=False)
 def test_equals_dpo_where_no_token_has_a_score(scores: Scores) -> None:
     none = replace(scores, token_scores=torch.full_like(scores.policy, torch.nan))
-    for only_neg in (True, False):
-        ours = value_of("cdpo", beta=0.2, only_neg=only_neg)
-        same_values_and_gradients(ours, value_of("dpo", beta=0.2), none)
+    same_values_and_gradients(value_of("cdpo", beta=0.2), value_of("dpo", beta=0.2), none)
 
 
 @pytest.mark.parametrize("case", token_cases("cdpo"), ids=lambda case: case["id"])

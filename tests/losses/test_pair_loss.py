@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from prefopt import ConfigError, Scores, get_loss, pair_loss
+from prefopt import ConfigError, Scores, StepContext, get_loss, pair_loss
 
 SUMS = [torch.tensor(values) for values in ([-5.0, -7.0], [-6.0, -6.5], [-5.5, -7.0], [-5.8, -6.6])]
 
@@ -46,3 +46,29 @@ def test_what_is_missing_or_misspelt_is_said() -> None:
         get_loss("rdpo")
     with pytest.raises(ConfigError, match="loss 'nll' reads more than sums of two responses"):
         pair_loss("nll", *SUMS[:2], chosen_lengths=SUMS[0], rejected_lengths=SUMS[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("dr_dpo", {}),
+        ("beta_dpo", {}),
+        ("aot", {}),
+        ("bco_pair", {}),
+        ("irpo", {"nll_norm": "batch_tokens"}),
+        ("dpo_shift", {"schedule": "linear_increase"}),
+    ],
+)
+def test_a_loss_that_looks_beyond_its_pair_asks_for_a_context(name: str, options: dict[str, str]) -> None:
+    sums = [torch.tensor(values) for values in ([-4.0, -6.0], [-5.0, -3.0], [-4.5, -5.0], [-3.5, -9.0])]
+    lengths = {"chosen_lengths": torch.tensor([3.0, 4.0]), "rejected_lengths": torch.tensor([3.0, 2.0])}
+    with pytest.raises(ConfigError, match=f"loss '{name}' looks beyond its own pair: pass context=StepContext"):
+        pair_loss(name, *sums, **lengths, **options)
+    context = StepContext(step=5, total_steps=10, draw=lambda _, count: torch.full((2, count), 0.5))  # type: ignore[arg-type]
+    losses, _, _ = pair_loss(name, *sums, **lengths, context=context, **options)
+    plain = get_loss(name, **options)(
+        Scores.from_sums(
+            torch.stack(sums[:2], -1), torch.stack(sums[2:], -1), lengths=torch.tensor([[3.0, 3.0], [4.0, 2.0]])
+        )
+    ).losses
+    assert not torch.allclose(losses, plain), "the pairs given are the whole batch"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from prefopt import ConfigError, Need, Scores, get_loss, loss_names
-from prefopt.losses import loss_spec
+from prefopt.losses import Loss, Modifier, loss_spec
 from prefopt.testing import make_scores
 from tests.losses.vectors import PRECISIONS, SIDES, cases, leaves, stacked, tensor
 
@@ -58,3 +58,36 @@ def test_the_record_of_a_loss_says_how_it_is_weighed() -> None:
     described = get_loss("dpo", modify=[{"name": "wpo", "clamp": False}]).describe()
     assert described["modify"] == [{"name": "wpo", "clamp": False}]
     assert get_loss(described.pop("name"), **described).describe() == {"name": "dpo", **described}
+
+
+def test_a_weighting_is_a_constant_per_prompt_whatever_it_gives_back() -> None:
+    loss = get_loss("dpo", modify=["wpo"])
+    scores = make_scores(loss)
+    policy = scores.policy.clone().requires_grad_()
+
+    def leaning(scores: Scores, params: Any) -> torch.Tensor:
+        return scores.sums[:, 0].exp()
+
+    def too_wide(scores: Scores, params: Any) -> torch.Tensor:
+        return scores.sums[:, :1].exp()
+
+    (own,) = loss.modifiers
+    out = with_function(loss, own, leaning)(dataclasses.replace(scores, policy=policy))
+    assert not out.metrics["wpo/weight"].requires_grad
+    with pytest.raises(ConfigError, match=r"gave weights of shape \[5, 1\] for losses of shape \[5\]"):
+        with_function(loss, own, too_wide)(scores)
+
+
+def with_function(loss: Loss, own: Modifier, function: Any) -> Loss:
+    return dataclasses.replace(
+        loss, modifiers=(dataclasses.replace(own, spec=dataclasses.replace(own.spec, function=function)),)
+    )
+
+
+def test_sums_cannot_say_how_typical_a_response_is() -> None:
+    loss = get_loss("dpo", modify=["wpo"])
+    sums = Scores.from_sums(
+        torch.zeros(1, 2), torch.zeros(1, 2), lengths=torch.ones(1, 2), sum_squares=torch.ones(1, 2, 1)
+    )
+    with pytest.raises(ConfigError, match="needs per-token log-probabilities, not sums"):
+        loss(sums)

@@ -102,10 +102,10 @@ def check_case(loss: Any, case: Mapping[str, Any], *, context: Any = None, by_me
         found, wanted = (losses.mean(), "expected_scalar") if by_mean else (losses, "expected_loss")
         torch.testing.assert_close(found, tensor(case[wanted], dtype), rtol=rtol, atol=atol)
         gradients = torch.autograd.grad(losses.mean(), policy)
-        for side, gradient in zip(SIDES, gradients, strict=True):
-            expected = case.get("expected_grad", {}).get(f"policy_{side}_logps")
-            if expected is not None:
-                torch.testing.assert_close(gradient, tensor(expected, dtype), rtol=rtol, atol=atol)
+        suffix = "_token_logps" if "policy_chosen_token_logps" in case["inputs"] else "_logps"
+        known = dict(zip((f"policy_{side}{suffix}" for side in SIDES), gradients, strict=True))
+        for name, wanted in case.get("expected_grad", {}).items():  # a name that is not known is an error
+            torch.testing.assert_close(known[name], tensor(wanted, dtype), rtol=rtol, atol=atol)
 
 
 def shared_batch(dtype: torch.dtype = torch.float64, **extras: Any) -> Scores:

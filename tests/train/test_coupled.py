@@ -13,6 +13,7 @@ from peft import LoraConfig, get_peft_model
 
 from prefopt import ConfigError, PreferenceTrainer, get_loss, train
 from prefopt.losses import Objective
+from prefopt.train.refusals import check_window
 from tests.train.folder import model_folder, recipe
 from tests.train.test_run import SAVING, assert_same_weights
 from tests.train.tiny import arguments, flat, history, tiny_model, tiny_rows
@@ -144,7 +145,14 @@ def test_the_metrics_of_a_window_are_those_of_its_rows(tmp_path: Path) -> None:
     many = trainer(tmp_path / "many", get_loss("dr_dpo"), **cut, **shared)
     for run in (one, many):
         run.train()
-    for name in ("loss", "dr_dpo/weight", "rewards/margins", "logps/chosen", "num_tokens", "displacement/chosen_delta"):
+    for name in (
+        "loss",
+        "dr_dpo/effective_share",
+        "rewards/margins",
+        "logps/chosen",
+        "num_tokens",
+        "displacement/chosen_delta",
+    ):
         assert history(many, name) == pytest.approx(history(one, name), rel=1e-4, abs=1e-5), name
 
 
@@ -187,3 +195,14 @@ def test_kto_measures_drift_on_other_prompts_and_only_in_training(tmp_path: Path
         response = other[number, 0, length : length + count].tolist()
         others = [r["responses"][0] for r in rows if r["prompt_ids"] != own[number, 0, :length].tolist()]
         assert any(whole[:count] == response for whole in others)
+
+
+def test_a_window_of_each_rank_is_counted_for_each_rank(tmp_path: Path) -> None:
+    args = arguments(tmp_path, per_device_train_batch_size=1)
+    two = type("TwoRanks", (), {"world_size": 2, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 1})
+    check_window(Objective.of(get_loss("dr_dpo")), two, "micro")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="on 2 process\\(es\\) shows it 1 at a time"):
+        check_window(Objective.of(get_loss("dr_dpo", scope="local")), two, "micro")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="loss 'irpo' compares prompts"):
+        check_window(Objective.of(get_loss("irpo", nll_norm="batch_tokens")), args, "micro")
+    check_window(Objective.of(get_loss("irpo")), args, "micro")
