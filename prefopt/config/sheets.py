@@ -137,8 +137,12 @@ def sheet_text(name: str) -> str:
         lines.append(f"Used as    a weighting of any loss on pairs, `loss.modify: [{name}]`")
         return "\n".join([*lines, f"Source     {sheet['source']}", f"Recipe     {sheet['recipe'] or 'none'}"])
     lines += [f"Responses  {_RESPONSES[sheet['responses']]}", f"Per token  {_AGGREGATE[sheet['aggregate']]}"]
-    if sheet["coupled"]:
-        lines.append("Batch      looks at all prompts of the batch; scoring.coupling says which they are")
+    spec = loss_spec(name)
+    if sheet["coupled"] or callable(spec.window):
+        by_options = " (by its options)" if callable(spec.window) else ""
+        lines.append(f"Batch      looks at all prompts of the batch; scoring.coupling says which they are{by_options}")
+    if spec.select is not None:
+        lines.append("Draws      which of many responses a step compares, keyed by run seed, step and row")
     if sheet["state"]:
         lines.append("State      kept with checkpoints, frozen in evaluation")
     lines += [

@@ -141,9 +141,13 @@ def test_any_value_survives_the_resolved_text(
     assert same(recipe, again(recipe, folder))
 
 
+PAIRS = recipes_dir() / "data" / "tiny-math" / "pairs.jsonl"
+
+
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_shipped_recipes_are_in_order(file: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(file)
+    made = file.parent.parent.name == "studies"  # by the study's own script, before it trains
+    recipe = load_recipe(file, {"data.train": str(PAIRS)} if made else {})
     assert recipe.warnings == ()
     assert same(recipe, again(recipe, tmp_path))
     assert file.read_text(encoding="utf-8").startswith("# "), "a recipe begins with when to choose it"
