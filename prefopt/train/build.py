@@ -39,7 +39,7 @@ from prefopt.train.card import model_card
 from prefopt.train.evaluate import AnswerEvaluation
 from prefopt.train.model import fingerprint, load_policy, load_tokenizer
 from prefopt.train.plan import effective_plan
-from prefopt.train.preflight import check_first_rows, check_vocabulary
+from prefopt.train.preflight import check_first_rows, check_vocabulary, warn_of_one_label
 from prefopt.train.progress import ProgressLines
 from prefopt.train.references import choose_reference, default_scorer
 from prefopt.train.refusals import check_window, refuse_data_parallel, refuse_sharded_weights
@@ -150,6 +150,7 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     )
     with args.main_process_first(desc="tokenizing"):
         prepared = prepare(recipe, tokenizer, objective, args)
+    warn_of_one_label(prepared["train"].rows, objective)
     model = load_policy(recipe.model)
     scorer = default_scorer(args, cast("Backend", recipe.scoring.backend))  # the recipe's check refused `trl`
     reference = choose_reference(recipe, model, objective, scorer, tokenizer)

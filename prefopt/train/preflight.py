@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from prefopt.errors import ConfigError, RunError
+from prefopt.losses import Objective
+from prefopt.scores import Need
 from prefopt.scoring.heads import causal_model
 
 if TYPE_CHECKING:
@@ -55,6 +57,17 @@ def check_reference_tokenizer(ours: PreTrainedTokenizerBase, theirs: PreTrainedT
         f"the reference's tokenizer differs from the policy's: token {token!r} is {mine.get(token)} here and "
         f"{other.get(token)} there."
     )
+
+
+def warn_of_one_label(rows: Any, objective: Objective) -> None:
+    """Say when a loss that tells desirable from undesirable responses is given one kind only."""
+    if Need.LABELS not in objective.needs:
+        return
+    labels = set(rows["label"])
+    if len(labels) == 1:
+        kind = "desirable" if labels.pop() else "undesirable"
+        text = "all %d rows are labelled %s: loss '%s' has nothing to tell them from."
+        logger.warning(text, len(rows), kind, objective.name)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_evaluation_does_not_depend_on_its_batch_size(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("coupling", ["micro", "step"])
-@pytest.mark.parametrize("name", ["beta_dpo", "bco_pair"])
+@pytest.mark.parametrize("name", ["beta_dpo", "bco_pair", "kto", "bco"])
 def test_the_state_is_resumed_bit_for_bit(name: str, coupling: str, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     training = {**SAVING, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
@@ -116,6 +117,14 @@ def test_the_state_is_resumed_bit_for_bit(name: str, coupling: str, tmp_path: Pa
     (cut / "run" / "model.safetensors").unlink()
     train(recipe(cut, **sections), resume=True)
     assert_same_weights(cut / "run", whole / "run")
+
+
+def test_labels_that_are_all_alike_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"prompt": f"{n} + 1 =", "completion": f" {n + 1}", "label": True} for n in range(8)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with caplog.at_level(logging.WARNING):
+        train(recipe(tmp_path, loss={"name": "kto"}, training={"max_steps": 1}))
+    assert "all 8 rows are labelled desirable: loss 'kto' has nothing to tell them from" in caplog.text
 
 
 def test_a_resume_with_another_window_is_refused(tmp_path: Path) -> None:
