@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -87,7 +85,7 @@ def test_a_killed_run_pays_for_nothing_twice_and_gives_the_same_file(command: st
             process = subprocess.Popen([sys.executable, "-m", "data_tools", *words])
             while len(server.asked) < stop and process.poll() is None:
                 time.sleep(0.002)
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()
             assert not killed.exists()
         assert main(words) == 0
