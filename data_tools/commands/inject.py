@@ -11,6 +11,7 @@ from data_tools.errors import DataToolsError, RecordError
 from data_tools.fields import optional_text, text_of
 from data_tools.inject import (
     KINDS,
+    Balance,
     CodeInjector,
     Filters,
     RuleInjector,
@@ -46,7 +47,7 @@ class InjectOptions(Options):
     min_similarity: float = Field(0.8, ge=0, le=1, description="least similarity of right and wrong step, 1 is equal")
     min_length_ratio: float = Field(0.7, gt=0, le=1, description="shortest wrong step, as a share of the right one")
     max_length_ratio: float = Field(1.3, ge=1, description="longest wrong step, as a share of the right one")
-    plausible: bool = Field(True, description="only values that look like those they replace")
+    plausible: bool = Field(True, description="only edits that look like right equations")
 
 
 @record_command(InjectOptions, tally=("error_kind", "verified"))
@@ -66,6 +67,7 @@ def inject(options: InjectOptions, run: RunInfo) -> RecordFunction:
         pairs=options.pairs,
         prose=options.prose,
         filters=Filters(options.min_similarity, options.min_length_ratio, options.max_length_ratio, options.plausible),
+        balance=Balance() if options.plausible else Balance({}),
     )
     source = provenance(injector.name, injector.version, run.seed)
 

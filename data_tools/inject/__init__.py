@@ -1,5 +1,6 @@
 """Errors put into right solutions: one at a time, of a named kind, proven wrong, and close to the original."""
 
+from data_tools.inject.balance import Balance
 from data_tools.inject.code import CODE_KINDS, CodeInjector
 from data_tools.inject.explicit import PROPAGATION, inject_at
 from data_tools.inject.item import ErrorInjector, Injection, Mode, SolutionItem, row_random
@@ -15,6 +16,7 @@ __all__ = [
     "KINDS",
     "PROPAGATION",
     "UNCHECKED",
+    "Balance",
     "CodeInjector",
     "ErrorInjector",
     "Filters",

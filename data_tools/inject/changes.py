@@ -51,21 +51,37 @@ class Scene(NamedTuple):
         return self.site.expression.tokens
 
 
-UNIT_FACTORS: Mapping[str, tuple[str, re.Pattern[str]]] = {
-    factor: (confused, re.compile(rf"\b(?:{words})s?\b", re.IGNORECASE))
-    for factor, confused, words in (
-        ("60", "100", "minute|hour|second"),
-        ("24", "12", "hour|day"),
-        ("7", "5", "week|day"),
-        ("12", "10", "month|year|dozen|inch|inche|foot|feet"),
-        ("1000", "100", "gram|kilogram|meter|metre|kilometer|kilometre|liter|litre|milliliter|kg|km|ml|ton"),
-        ("100", "10", "percent|cent|dollar|cm|meter|metre"),
-        ("365", "360", "day|year"),
-        ("52", "50", "week|year"),
-        ("16", "12", "ounce|pound|oz|lb"),
-    )
+class Factor(NamedTuple):
+    """What a conversion factor is confused with, the usual confusion first, and the words that show that it is one."""
+
+    confused: tuple[str, ...]
+    words: re.Pattern[str]
+
+
+_FACTORS = (
+    ("60", "100 24 12 30", "minute|hour|second"),
+    ("24", "12 60 30 20", "hour|day"),
+    ("7", "5 12 24 30", "week|day"),
+    ("12", "10 7 24 30 60 52", "month|year|dozen|inch|inche|foot|feet"),
+    ("1000", "100", "gram|kilogram|meter|metre|kilometer|kilometre|liter|litre|milliliter|kg|km|ml|ton"),
+    ("100", "10 60 12 1000", "percent|cent|dollar|cm|meter|metre"),
+    ("365", "360 52", "day|year"),
+    ("52", "50 12", "week|year"),
+    ("16", "12 10 8", "ounce|pound|oz|lb"),
+)
+
+
+def _words(words: str) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{words})s?\b", re.IGNORECASE)
+
+
+UNIT_FACTORS: Mapping[str, Factor] = {
+    factor: Factor(tuple(confused.split()), _words(words)) for factor, confused, words in _FACTORS
 }
-"""A conversion factor, the factor it is confused with, and the words that show that it is one."""
+"""Conversion factors. Each is confused with round numbers and with other factors, in both directions: were 60 always
+100, roundness alone would tell."""
+
+UNIT_WORDS = _words("|".join(words for _, _, words in _FACTORS))
 
 
 # ------------------------------------------------------------------------------------------- the result is misstated
@@ -125,14 +141,14 @@ def operand_substitute(scene: Scene, params: Params) -> Change | None:
 
 
 def unit_error(scene: Scene, params: Params) -> Change | None:
-    """A conversion factor is confused with another."""
+    """A conversion factor is confused with another: with `to`, or as most often."""
     number = scene.numbers[params["operand"]]
     if not multiplies(scene.tokens, number):
         return None
     wrong = UNIT_FACTORS.get(digits_of(scene.text, number).replace(",", ""))
-    if wrong is None or not wrong[1].search(scene.step or scene.text):
+    if wrong is None or not wrong.words.search(scene.step or scene.text):
         return None
-    return _operand(scene, number, wrong[0])
+    return _operand(scene, number, params.get("to", wrong.confused[0]))
 
 
 def operand_swap(scene: Scene, params: Params) -> Change | None:

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
 from fractions import Fraction
 
 from data_tools.equations import Value, format_like
 from data_tools.inject.changes import UNIT_FACTORS, Params, Scene, binary, is_factor, multiplies, term_starts
 from data_tools.inject.edits import digits_of
 from data_tools.inject.notation import flipped
-
-PASS_LARGER = 0.7
-"""Share of transpositions to a larger number that are passed over."""
-
-PASS_FLIP: Mapping[tuple[str, str], float] = {("-", "+"): 0.7, ("*", "+"): 0.65, ("/", "*"): 0.6}
-"""Share of flips that are passed over, because their inverses make plausible results more rarely: so that no operator
-is more frequent in wrong texts than in right ones. Measured on word problems."""
 
 
 def draw_offset(scene: Scene, rng: random.Random) -> Params | None:
@@ -61,17 +53,15 @@ def draw_digit(scene: Scene, rng: random.Random) -> Params | None:
 
 
 def draw_transpose(scene: Scene, rng: random.Random) -> Params | None:
-    """Neighbours that are no zeros at the end. Most numbers begin with a small digit, so most swaps make them larger;
-    some of those are passed over, so that larger is not the same as wrong.
-    """
+    """Neighbours that are no zeros at the end."""
     found = []
     for operand, number in enumerate(scene.numbers):
         digits = digits_of(scene.text, number).replace(",", "").replace(".", "").rstrip("0") if number.bare else ""
-        found += [(operand, at, digits[at] < digits[at + 1]) for at in range(len(digits) - 1)]
+        found += [(operand, at) for at in range(len(digits) - 1) if digits[at] != digits[at + 1]]
     if not found:
         return None
-    operand, position, larger = rng.choice(found)
-    return None if larger and rng.random() < PASS_LARGER else {"operand": operand, "position": position}
+    operand, position = rng.choice(found)
+    return {"operand": operand, "position": position}
 
 
 def draw_substitute(scene: Scene, rng: random.Random) -> Params | None:
@@ -87,16 +77,20 @@ def draw_substitute(scene: Scene, rng: random.Random) -> Params | None:
 
 
 def draw_unit(scene: Scene, rng: random.Random) -> Params | None:
-    """A conversion factor with the words of its units."""
+    """A conversion factor with the words of its units, and one that it is confused with."""
     step = scene.step or scene.text
+    digits = [digits_of(scene.text, number).replace(",", "") for number in scene.numbers]
     found = [
         at
         for at, number in enumerate(scene.numbers)
-        if (wrong := UNIT_FACTORS.get(digits_of(scene.text, number).replace(",", "")))
+        if digits[at] in UNIT_FACTORS
         and multiplies(scene.tokens, number)
-        and wrong[1].search(step)
+        and UNIT_FACTORS[digits[at]].words.search(step)
     ]
-    return {"operand": rng.choice(found)} if found else None
+    if not found:
+        return None
+    operand = rng.choice(found)
+    return {"operand": operand, "to": rng.choice(UNIT_FACTORS[digits[operand]].confused)}
 
 
 def draw_swap(scene: Scene, rng: random.Random) -> Params | None:
@@ -112,13 +106,12 @@ def draw_swap(scene: Scene, rng: random.Random) -> Params | None:
 
 
 def draw_flip(scene: Scene, rng: random.Random) -> Params | None:
-    """An operator and what it is mistaken for, balanced so that no operator gives wrong texts away."""
+    """An operator and what it is mistaken for."""
     found = [(at, t) for at, t in enumerate(binary(scene.tokens)) if t.bare and t.value in flipped]
     if not found:
         return None
     at, operator = rng.choice(found)
-    old, new = str(operator.value), rng.choice(flipped[str(operator.value)])
-    return None if rng.random() < PASS_FLIP.get((old, new), 0) else {"op": at, "to": new}
+    return {"op": at, "to": rng.choice(flipped[str(operator.value)])}
 
 
 def draw_term(scene: Scene, rng: random.Random) -> Params | None:

@@ -1,7 +1,8 @@
 """A solution that errors are injected into, and an injected error."""
 
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -10,6 +11,7 @@ from typing import Any, Literal, Protocol
 from data_tools.equations import Reading, Value, Verdict, judge, read_equations
 from data_tools.equations.plain import plainly_true
 from data_tools.inject.background import Background, numbers_in
+from data_tools.inject.changes import Scene
 from data_tools.inject.edits import Span
 from data_tools.steps import Steps
 
@@ -17,6 +19,7 @@ Mode = Literal["step", "suffix", "full"]
 Verified = Literal["equation", "answer", "tests", "judge", "none"]
 
 
+_SIGN_WORDS = ("plus", "minus", "times", "divided by")
 _NOTHING = Reading("", 0, 0, [], [])
 
 
@@ -28,6 +31,8 @@ class SolutionItem:
     prompt: str
     steps: Steps
     answer: str | None = None
+    _readings: dict[int, Reading] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _scenes: dict[int, list[tuple[int, Scene]]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def background(self) -> Background:
@@ -35,8 +40,17 @@ class SolutionItem:
         return Background(self.prompt, self.steps.text)
 
     @cached_property
-    def _readings(self) -> dict[int, Reading]:
-        return {}
+    def _spells_signs(self) -> bool:
+        text = self.steps.text
+        return "\\" in text or any(word in text for word in _SIGN_WORDS)
+
+    def may_have(self, number: int, patterns: Sequence[re.Pattern[str]]) -> bool:
+        """Whether a step has all the patterns, which only know operators written as signs, or may spell them."""
+        step, text = self.steps.steps[number - 1], self.steps.text
+        for pattern in patterns:
+            if not pattern.search(text, step.body, step.end):
+                return self._spells_signs
+        return True
 
     def reading(self, number: int) -> Reading:
         """The equations of a step."""
@@ -45,6 +59,19 @@ class SolutionItem:
             silent = text.find("=", step.body, step.end) < 0 and text.find("equal", step.body, step.end) < 0
             self._readings[number] = _NOTHING if silent else read_equations(text, step.body, step.end)
         return self._readings[number]
+
+    def scenes(self, number: int) -> list[tuple[int, Scene]]:
+        """The equations of a step that can be edited, with their places among all; none if one of them is false."""
+        if number not in self._scenes:
+            equations = self.reading(number).equations
+            sites = [equation.site for equation in equations]
+            if None in sites and self.is_false(number):
+                sites = []
+            step = self.steps.body(number) if sites else ""
+            self._scenes[number] = [
+                (at, Scene(site, self.background, step)) for at, site in enumerate(sites) if site is not None
+            ]
+        return self._scenes[number]
 
     def is_false(self, number: int) -> bool:
         """Whether a step has an equation that is surely false."""

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from data_tools.inject import changes, draws
-from data_tools.inject.changes import Params, Scene
+from data_tools.inject.background import Background
+from data_tools.inject.changes import UNIT_WORDS, Params, Scene
 from data_tools.inject.edits import Change
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of error in an equation, which needs an expression of at least so many `tokens`."""
+    """A kind of error in an equation, which needs an expression of at least so many `tokens`.
+
+    All `hints` are found in the text of every step that can take it, which saves reading the others; `possible` is
+    asked once for each solution.
+    """
 
     name: str
     family: str
@@ -21,22 +27,45 @@ class Kind:
     draw: Callable[[Scene, random.Random], Params | None]
     weight: float = 1.0
     tokens: int = 3
+    hints: tuple[re.Pattern[str], ...] = ()
+    possible: Callable[[Background], bool] = lambda _: True
+
+
+def _has_negatives(background: Background) -> bool:
+    return background.negatives
+
+
+_ADD, _TIMES, _LESS, _ANY = "[-+−–]", "[*/×·÷x]", "[-/÷−–]", "[-+*/×·÷x−–]"
+_OPERAND, _BETWEEN = r"\s?\\?[$({]{0,3}[\d.]", r"[^=\n]{0,40}?"
+_TWO_DIGITS = re.compile(r"\d[1-9][^=\n]{0,60}=|=[^=\n]{0,30}\d[1-9]\s?[-+*/]")
+_LONG = re.compile(rf"{_ANY}{_OPERAND}{_BETWEEN}{_ANY}{_OPERAND}")
+_MIXED = re.compile(rf"{_ADD}{_OPERAND}{_BETWEEN}{_TIMES}{_OPERAND}")
+_SWAPS = re.compile(
+    rf"{_LESS}{_OPERAND}{_BETWEEN}{_ANY}{_OPERAND}|{_ANY}{_OPERAND}{_BETWEEN}{_LESS}{_OPERAND}"
+    rf"|{_LESS}{_OPERAND}{_BETWEEN}=\s?\$?(?:[-−]|\d{{0,12}}\.\d)"
+)
+_FACTOR = re.compile(
+    rf"{_TIMES}\s?\$?(?:60|24|7|12|1,?000|100|365|52|16)(?!\d|[.,]\d)"
+    r"|[1-7](?:(?<=6)0|(?<=2)4|(?<=7)|(?<=1)(?:[26]|00|,?000)|(?<=3)65|(?<=5)2)(?!\d|[.,]\d)"
+    rf"[^=\n\d]{{0,30}}?{_TIMES}{_OPERAND}"
+)
+"""Each begins with a set of characters, which makes the search fast; signs in words and LaTeX are not looked for."""
 
 
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("result_offset", "REPLACE", changes.result_offset, draws.draw_offset, weight=0.6),
-        Kind("sign_error", "REPLACE", changes.sign_error, draws.draw_sign),
-        Kind("precedence_error", "REPLACE", changes.precedence_error, draws.draw_precedence, weight=50, tokens=5),
-        Kind("digit_change", "REPLACE", changes.digit_change, draws.draw_digit, weight=0.6),
-        Kind("digit_transpose", "SWAP", changes.digit_transpose, draws.draw_transpose, weight=8),
-        Kind("operand_substitute", "REPLACE", changes.operand_substitute, draws.draw_substitute, weight=0.8),
-        Kind("operand_swap", "SWAP", changes.operand_swap, draws.draw_swap, weight=20),
-        Kind("operator_flip", "REPLACE", changes.operator_flip, draws.draw_flip, weight=3),
-        Kind("dropped_term", "DELETE", changes.dropped_term, draws.draw_term, weight=4, tokens=5),
-        Kind("dropped_factor", "DELETE", changes.dropped_factor, draws.draw_factor, weight=8, tokens=5),
-        Kind("unit_error", "REPLACE", changes.unit_error, draws.draw_unit, weight=20),
+        Kind("result_offset", "REPLACE", changes.result_offset, draws.draw_offset, 0.8),
+        Kind("sign_error", "REPLACE", changes.sign_error, draws.draw_sign, 1, possible=_has_negatives),
+        Kind("precedence_error", "REPLACE", changes.precedence_error, draws.draw_precedence, 50, 5, (_MIXED,)),
+        Kind("digit_change", "REPLACE", changes.digit_change, draws.draw_digit, 0.8),
+        Kind("digit_transpose", "SWAP", changes.digit_transpose, draws.draw_transpose, 1.8, hints=(_TWO_DIGITS,)),
+        Kind("operand_substitute", "REPLACE", changes.operand_substitute, draws.draw_substitute, 1.3),
+        Kind("operand_swap", "SWAP", changes.operand_swap, draws.draw_swap, 4, hints=(_SWAPS,)),
+        Kind("operator_flip", "REPLACE", changes.operator_flip, draws.draw_flip, 4),
+        Kind("dropped_term", "DELETE", changes.dropped_term, draws.draw_term, 1.3, 5, (_LONG,)),
+        Kind("dropped_factor", "DELETE", changes.dropped_factor, draws.draw_factor, 6, 5, (_LONG,)),
+        Kind("unit_error", "REPLACE", changes.unit_error, draws.draw_unit, 40, hints=(_FACTOR, UNIT_WORDS)),
     )
 }
 """Errors in equations, whose falsehood can be computed. Weights are larger for kinds that apply more rarely."""

@@ -8,10 +8,12 @@ from typing import ClassVar
 
 from data_tools.answers import same_answer
 from data_tools.equations import Reading, Site, Token
+from data_tools.inject.balance import Balance, Proposal, Shown
 from data_tools.inject.changes import Scene
 from data_tools.inject.edits import Change, Edited, edit
 from data_tools.inject.item import Injection, Mode, SolutionItem, Verified
 from data_tools.inject.kinds import KINDS, UNCHECKED
+from data_tools.inject.order import attempts
 from data_tools.inject.propagate import Carried, chain
 from data_tools.inject.screen import Filters, proven_wrong, reveals
 from data_tools.inject.words import dropped_step, relation
@@ -22,11 +24,14 @@ STEP_WEIGHTS = ("uniform", "early", "late")
 
 @dataclass(frozen=True)
 class RuleInjector:
-    """Draws a step, a kind and its parameters until an edit is verified and passes the filters.
+    """Draws a kind, a step and its parameters until an edit is verified and passes the filters.
 
-    The step is drawn among those with a true equation, by `step_weights`; the kind by `kind_weights`, which replace the
-    kinds' own. In mode `step` the error is carried to the end of its step, in `suffix` and `full` to the final answer,
-    which must then be another. `kinds` of errors in words have no proof and count as verified "none".
+    The kind is drawn by `kind_weights`, which replace the kinds' own: what few solutions can take comes first as a
+    rule, so that kinds are made as evenly as can be. The step is drawn by `step_weights` among those with a true
+    equation. Of the edits that pass, `balance` keeps as many as leave right and wrong looking alike.
+
+    In mode `step` the error is carried to the end of its step, in `suffix` and `full` to the final answer, which must
+    then be another. `kinds` of errors in words have no proof and count as verified "none".
     """
 
     mode: Mode = "step"
@@ -36,9 +41,10 @@ class RuleInjector:
     pairs: int = 1
     prose: bool = False
     filters: Filters = field(default_factory=Filters)
+    balance: Balance = field(default_factory=Balance)
 
     name: ClassVar[str] = "rule"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         known = (*KINDS, *UNCHECKED)
@@ -68,23 +74,14 @@ class RuleInjector:
         return not any(item.is_false(number) for number in range(1, injection.step))
 
     def _candidates(self, item: SolutionItem, rng: random.Random) -> Iterator[Injection]:
-        for number in self._step_order(len(item.steps), rng):
-            reading = item.reading(number)
-            if item.is_false(number):
-                continue
-            places = _places(item, number, reading)
-            if not places and not self._words:
-                continue
-            largest = max((len(scene.tokens) for _, scene in places), default=0)
-            for kind in self._kind_order(rng):
-                if kind in UNCHECKED:
-                    injection = self._in_words(item, number, kind)
-                elif largest < KINDS[kind].tokens:
-                    continue
-                else:
-                    injection = self._in_equation(item, number, reading, rng.choice(places), kind, rng)
-                if injection is not None:
-                    yield injection
+        order = self._step_order(len(item.steps), rng)
+        for kind, number in attempts(item, self._kind_order(rng), order, plausible=self.filters.plausible):
+            if kind in UNCHECKED:
+                injection = None if item.is_false(number) else self._in_words(item, number, kind)
+            else:
+                injection = self._in_some_equation(item, number, kind, rng)
+            if injection is not None:
+                yield injection
 
     def _step_order(self, count: int, rng: random.Random) -> list[int]:
         numbers = list(range(1, count + 1))
@@ -100,21 +97,22 @@ class RuleInjector:
         return [kind for _, kind in draws]
 
     @cached_property
-    def _words(self) -> bool:
-        return any(kind in UNCHECKED for kind in self.kinds)
-
-    @cached_property
     def _powers(self) -> list[tuple[float, str]]:
         default = {kind: KINDS[kind].weight if kind in KINDS else 1.0 for kind in self.kinds}
         return [(1 / weight, kind) for kind, weight in {**default, **self.kind_weights}.items() if weight > 0]
 
     # -------------------------------------------------------------------------------------------- equations
 
+    def _in_some_equation(self, item: SolutionItem, number: int, kind: str, rng: random.Random) -> Injection | None:
+        scenes, least = item.scenes(number), KINDS[kind].tokens
+        if least > 3:
+            scenes = [place for place in scenes if len(place[1].tokens) >= least]
+        return self._in_equation(item, number, rng.choice(scenes), kind, rng) if scenes else None
+
     def _in_equation(
         self,
         item: SolutionItem,
         number: int,
-        reading: Reading,
         place: tuple[int, Scene],
         kind: str,
         rng: random.Random,
@@ -124,15 +122,21 @@ class RuleInjector:
         if kind == "operand_substitute":
             scene = scene._replace(others=item.known_before(number))
         params = KINDS[kind].draw(scene, rng)
-        change = None if params is None else KINDS[kind].apply(scene, params)
+        if params is None:
+            return None
+        change = KINDS[kind].apply(scene, params)
         if change is None or not self.filters.believable({change.old: change.new}, item.background):
             return None
+        proposal = Proposal(scene, params, change, change.replacements, self._shown(item, number))
+        if self.mode == "step" and not self.balance.keeps(self.mode, kind, proposal, rng):
+            return None
+        reading = item.reading(number)
         edited_step = self._step_edit(item, number, reading, site, change)
         if edited_step is None or not self.filters.close(scene.step, edited_step.text):
             return None
         if not proven_wrong(reading.equations, edited_step.text, at, visible=change.visible):
             return None
-        made = _made(number, kind, change, dict(params or {}))
+        made = _made(number, kind, change, dict(params))
         if self.mode == "step":
             return made(edited_step.text, None, edited_step, None, "equation")
         begin = item.steps[number].body
@@ -140,9 +144,16 @@ class RuleInjector:
         answer = tail and tail.answer
         if tail is None or answer is None or same_answer(_printed(answer), item.answer):
             return None
+        if not self.balance.keeps(self.mode, kind, proposal._replace(replacements=tail.replacements), rng):
+            return None
         edited = edit(item.steps.text, tail.replacements, begin)
         length = len(edited_step.text)
         return made(edited.text[:length], edited.text, edited, _printed(answer), "answer")
+
+    def _shown(self, item: SolutionItem, number: int) -> Shown:
+        step, text = item.steps[number], item.steps.text
+        begin = 0 if self.mode == "full" else step.body
+        return Shown(text, begin, step.end if self.mode == "step" else len(text))
 
     def _step_edit(
         self, item: SolutionItem, number: int, reading: Reading, site: Site, change: Change
@@ -191,13 +202,6 @@ class RuleInjector:
             return None
         edited = item.steps.body(number + 1)
         return Injection(number, kind, edited, None, ((0, len(body)),), ((0, len(edited)),))
-
-
-def _places(item: SolutionItem, number: int, reading: Reading) -> list[tuple[int, Scene]]:
-    """The equations of a step that can be edited, with their places among all of its equations."""
-    step = item.steps.body(number)
-    found = ((at, equation.site) for at, equation in enumerate(reading.equations))
-    return [(at, Scene(site, item.background, step)) for at, site in found if site is not None]
 
 
 def _states_answer(item: SolutionItem, number: int) -> bool:

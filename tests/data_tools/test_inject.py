@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from data_tools.inject import (
     KINDS,
     UNCHECKED,
+    Balance,
     Filters,
     Injection,
     Mode,
@@ -58,7 +59,7 @@ def test_every_notation_takes_an_error(problem: Problem) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_made_by_chance_somewhere(kind: str) -> None:
-    injector = RuleInjector(kinds=(kind,), filters=Filters(0.5, 0.4, 2.5))
+    injector = RuleInjector(kinds=(kind,), filters=Filters(0.5, 0.4, 2.5), balance=Balance({}))
     made = [row for problem in PROBLEMS for seed in range(30) for row in rows_of(problem, injector, seed)]
     assert {row["error_kind"] for row in made} == {kind}
 
