@@ -15,16 +15,19 @@ NEAR, WINDOW = 30, 80
 
 _NUM = r"(?:[1-9]\d{0,2}(?:,\d{3})++|\d{1,12}+)(?:\.\d{1,9}+)?+"
 _NO_UNIT = "plus|minus|times|divided|equals|equal|is|of|and|or|so|then|because|which|that|but|if|where"
+_NO_NUMBER = "plus|minus|times|by|equals|equal|is|of"
 _UNIT = rf"(?:[ ](?!(?:{_NO_UNIT})\b)[a-z]{{2,12}}+){{1,2}}+"
-_OPERAND = rf"\$?{_NUM}(?:{_UNIT}|/[a-z]{{2,12}}+)?"
+_OPERAND = rf"\$?{_NUM}(?:{_UNIT}(?:/[a-z]{{2,12}}+)?|/[a-z]{{2,12}}+)?"
 _SIGN = r"[ ]?([-+*/x×])[ ]?"
-_ENDING = rf"(?:{_UNIT}|/[a-z]{{2,12}}+)?"
+_ENDING = rf"(?:{_UNIT}(?:/[a-z]{{2,12}}+)?|/[a-z]{{2,12}}+)?"
 _LEFT = re.compile(rf"(\$?)({_NUM}){_ENDING}{_SIGN}(\$?)({_NUM}){_ENDING}((?:[ ]?[-+*/x×][ ]?{_OPERAND})*+)[ ]?\Z")
 _RIGHT = re.compile(
     rf"[ ]?(\$?)({_NUM})"
-    r"(?=[.,]?\s*\Z|[.,]?\n|[ /](?![A-Za-z'’ /]*\b[xX]\b)[A-Za-z]{2}[A-Za-z'’]*+(?:[ /][A-Za-z'’]++)*+"
-    r"(?:[.,]\s|[.,]?\Z|[.,]?\n))"
+    r"(?=[.,]?\s*\Z|[.,]?\n|[ /](?![A-Za-z'’ /]*\b[xX]\b)[A-Za-z]{2}[A-Za-z'’]*+(?:"
+    r"(?:[ /][A-Za-z'’]++)*+(?:[.,]\s|[.,]?\Z|[.,]?\n)"
+    rf"|(?:[ ](?!(?:{_NO_NUMBER})\b)[A-Za-z]{{2,}}+){{1,8}}+[ ]\d))"  # another number behind the words
 )
+_BARS = re.compile(r"/(?![a-z])")
 _PIECE = re.compile(rf"(\$?)({_NUM})|[-+*×]|/(?![A-Za-z])|(?<![A-Za-z])x(?![A-Za-z])")
 _SAID = re.compile(r"equals?\b(?=\s[\d$(.\\-])|equal to\b")
 _WORDS = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]{2,})*")
@@ -72,7 +75,9 @@ def _matches(text: str, begin: int, end: int) -> list[tuple[re.Match[str], re.Ma
         if left is None or not _starts(text, begin, window, left.start()):
             return None
         right = _RIGHT.match(text, sign + 1, end)
-        if right is None or left[0].count("/") > 1:  # "2 / 1/5": the grammar looks at the spaces
+        if right is None or (
+            left[0].count("/") > 1 and len(_BARS.findall(left[0])) > 1
+        ):  # "2 / 1/5": the grammar looks at the spaces
             return None
         found.append((left, right, sign))
         sign = text.find("=", sign + 1, end)

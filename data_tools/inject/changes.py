@@ -81,7 +81,8 @@ UNIT_FACTORS: Mapping[str, Factor] = {
 """Conversion factors. Each is confused with round numbers and with other factors, in both directions: were 60 always
 100, roundness alone would tell."""
 
-UNIT_WORDS = _words("|".join(words for _, _, words in _FACTORS))
+UNIT_WORDS = re.compile("|".join(words for _, _, words in _FACTORS))
+"""A first look for any of the words, in small letters and therefore fast."""
 
 
 # ------------------------------------------------------------------------------------------- the result is misstated

@@ -44,11 +44,14 @@ class SolutionItem:
         text = self.steps.text
         return "\\" in text or any(word in text for word in _SIGN_WORDS)
 
-    def may_have(self, number: int, patterns: Sequence[re.Pattern[str]]) -> bool:
-        """Whether a step has all the patterns, which only know operators written as signs, or may spell them."""
-        step, text = self.steps.steps[number - 1], self.steps.text
+    def may_have(self, patterns: Sequence[re.Pattern[str]], number: int | None = None) -> bool:
+        """Whether a step, or some step, has all the patterns. They know operators as signs; spelt ones are presumed."""
+        text, begin, end = self.steps.text, 0, len(self.steps.text)
+        if number is not None:
+            step = self.steps[number]
+            begin, end = step.body, step.end
         for pattern in patterns:
-            if not pattern.search(text, step.body, step.end):
+            if not pattern.search(text, begin, end):
                 return self._spells_signs
         return True
 

@@ -17,8 +17,8 @@ from data_tools.inject.edits import Change
 class Kind:
     """A kind of error in an equation, which needs an expression of at least so many `tokens`.
 
-    All `hints` are found in the text of every step that can take it, which saves reading the others; `possible` is
-    asked once for each solution.
+    All `hints` are found in the text of nearly every step that can take it, which saves reading the others; `possible`
+    is asked once for each solution.
     """
 
     name: str
@@ -38,6 +38,7 @@ def _has_negatives(background: Background) -> bool:
 _ADD, _TIMES, _LESS, _ANY = "[-+−–]", "[*/×·÷x]", "[-/÷−–]", "[-+*/×·÷x−–]"
 _OPERAND, _BETWEEN = r"\s?\\?[$({]{0,3}[\d.]", r"[^=\n]{0,40}?"
 _TWO_DIGITS = re.compile(r"\d[1-9][^=\n]{0,60}=|=[^=\n]{0,30}\d[1-9]\s?[-+*/]")
+_MINUS = re.compile(rf"{_LESS}{_OPERAND}")
 _LONG = re.compile(rf"{_ANY}{_OPERAND}{_BETWEEN}{_ANY}{_OPERAND}")
 _MIXED = re.compile(rf"{_ADD}{_OPERAND}{_BETWEEN}{_TIMES}{_OPERAND}")
 _SWAPS = re.compile(
@@ -61,10 +62,10 @@ KINDS: Mapping[str, Kind] = {
         Kind("digit_change", "REPLACE", changes.digit_change, draws.draw_digit, 0.8),
         Kind("digit_transpose", "SWAP", changes.digit_transpose, draws.draw_transpose, 1.8, hints=(_TWO_DIGITS,)),
         Kind("operand_substitute", "REPLACE", changes.operand_substitute, draws.draw_substitute, 1.3),
-        Kind("operand_swap", "SWAP", changes.operand_swap, draws.draw_swap, 4, hints=(_SWAPS,)),
+        Kind("operand_swap", "SWAP", changes.operand_swap, draws.draw_swap, 2, hints=(_MINUS, _SWAPS)),
         Kind("operator_flip", "REPLACE", changes.operator_flip, draws.draw_flip, 4),
-        Kind("dropped_term", "DELETE", changes.dropped_term, draws.draw_term, 1.3, 5, (_LONG,)),
-        Kind("dropped_factor", "DELETE", changes.dropped_factor, draws.draw_factor, 6, 5, (_LONG,)),
+        Kind("dropped_term", "DELETE", changes.dropped_term, draws.draw_term, 1, 5, (_LONG,)),
+        Kind("dropped_factor", "DELETE", changes.dropped_factor, draws.draw_factor, 4, 5, (_LONG,)),
         Kind("unit_error", "REPLACE", changes.unit_error, draws.draw_unit, 40, hints=(_FACTOR, UNIT_WORDS)),
     )
 }

@@ -27,9 +27,8 @@ def attempts(
             later.append(kind)
             yield kind, order[0]
             continue
-        for number in order:
-            if item.may_have(number, hints):
-                yield kind, number
+        if item.may_have(hints):
+            yield from ((kind, number) for number in order if item.may_have(hints, number))
     for number in order[1:]:
         for kind in later:
             yield kind, number
