@@ -3,9 +3,9 @@
     python benchmarks/loss_cost.py [--losses dpo,kto] [--repeats 20]
 
 The step is that of `demo:tiny-math` on real rows: reference forward, policy forward, loss, backward, optimizer. The
-loss alone, with its backward pass down to the token log-probabilities, is timed between such steps on scores of the same
-shape, so that a noisy machine disturbs both alike. Ratios are of medians. A loss on several responses is set against
-a step with as many.
+loss alone, with its backward pass down to the token log-probabilities, is timed between such steps on scores of the
+same shape, so that a noisy machine disturbs both alike. Ratios are of medians. A loss on several responses is set
+against a step with as many.
 """
 
 from __future__ import annotations
