@@ -63,6 +63,5 @@ def main() -> None:
             print(f"  coverage {100 * where_marked / marked:.1f} % ({where_marked}/{marked})")
 
 
-
 if __name__ == "__main__":
     main()
