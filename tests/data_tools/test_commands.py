@@ -8,6 +8,7 @@ import pytest
 from pydantic import Field
 
 from data_tools import command
+from data_tools.annotations import blanked_annotations, without_annotations
 from data_tools.cli import main
 from data_tools.command import Options, RunInfo, record_command
 from data_tools.records import read_records, write_records
@@ -109,6 +110,46 @@ def test_label_finds_the_first_false_equation(source: Path) -> None:
     assert found["c"]["rejected_steps"] == [[0, 14]]
     assert main(["label", str(source), "--out", str(out), "--keep", "found", "--replace", "--overwrite"]) == 0
     assert [(row["id"], row["first_error_step"]) for row in read_records(out)] == [("b", 2), ("c", 1), ("d", 1)]
+
+
+ANNOTATED = (
+    "Step 1: Natalia sold 48 / 2 = <<48/2=24>>24 clips in May.\n"
+    "Step 2: Natalia sold 48 + 24 = <<48+24=72>>72 clips altogether.\n"
+    "#### 72"
+)
+
+
+@pytest.mark.parametrize("mode", ["step", "suffix", "full"])
+def test_pairs_have_no_calculator_annotations(source: Path, capsys: Captured, mode: str) -> None:
+    """A seed may edit any number; none of the edits may lie in an annotation alone."""
+    write_records(source, [{"id": str(n), "prompt": "p", "solution": ANNOTATED, "answer": "72"} for n in range(60)])
+    out = source.with_name("out.jsonl")
+    assert main(["inject", str(source), "--out", str(out), "--mode", mode, "--json"]) == 0
+    rows = list(read_records(out))
+    assert len(rows) > 20
+    plain = ANNOTATED.replace("<<48/2=24>>", "").replace("<<48+24=72>>", "")
+    for row in rows:
+        assert row["chosen"] != row["rejected"]
+        assert "<<" not in row["initial_reason_steps"] + row["chosen"] + row["rejected"]
+        assert plain.startswith(row["initial_reason_steps"] + row["chosen"])
+        assert row["annotations_removed"] == 2
+    assert json.loads(capsys.readouterr().out)["annotations_removed"] == {"2": len(rows)}
+
+
+def test_only_calculations_are_annotations() -> None:
+    assert without_annotations("<<SYS>> a << 1 >> 2=<<1+1=2>>2 <<3>>") == ("<<SYS>> a  2=2 ", 3)
+    assert blanked_annotations("a <<1+1=2>>2") == "a          2"
+
+
+def test_label_reads_past_annotations(source: Path) -> None:
+    write_records(source, [{"solution": ANNOTATED.replace(">>72", ">>71")}, {"solution": ANNOTATED}])
+    out = source.with_name("out.jsonl")
+    assert main(["label", str(source), "--out", str(out)]) == 0
+    wrong, right = read_records(out)
+    assert (wrong["first_error_step"], wrong["false_equation"]) == (2, "48 + 24 = 71")
+    assert (right["first_error_step"], right["equations_checked"]) == (None, 2)
+    first, end = right["solution_steps"][0]
+    assert right["solution"][first:end] == ANNOTATED.splitlines()[0]
 
 
 def test_split_keeps_problems_together_whatever_else_is_there(source: Path) -> None:
