@@ -21,7 +21,7 @@ but a table of results.
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -29,6 +29,7 @@ import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from data_tools.errors import DataToolsError
+from data_tools.reading import Missed
 from data_tools.run import (
     Job,
     RecordFunction,
@@ -62,6 +63,8 @@ class RunInfo:
     out: Path | None = None
     strict: bool = False
     dry_run: bool = False
+    missed: Missed = field(default_factory=Missed)
+    """For reports: the records of all files that could not be read, complete when all records have been seen."""
 
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -161,7 +164,8 @@ def report_command(
                 quiet=as_json,
             )
             require_source(job)
-            result = maker(chosen, RunInfo(seed, source))(scan(job))
+            missed = Missed()
+            result = maker(chosen, RunInfo(seed, source, missed=missed))(scan(job, missed))
             lines = (text or _lines)(result)
             typer.echo(json.dumps(result, ensure_ascii=False) if as_json else "\n".join(lines))
             if failed and failed(result):
@@ -272,15 +276,15 @@ def _typed(
 ) -> Callable[..., None]:
     """The function with the signature that the command line is made of: common parameters, then the options' fields."""
     parameters = {name: _parameter(name, kind, default) for name, (kind, default) in common.items()}
-    for name, field in options.model_fields.items():
+    for name, declared in options.model_fields.items():
         if name in parameters:
             raise TypeError(f"option '{name}' is one that every command has")
-        required = field.is_required()
-        default = [] if field.default_factory is not None else field.default
+        required = declared.is_required()
+        default = [] if declared.default_factory is not None else declared.default
         flag = name.replace("_", "-")
         switch = f"--{flag}/--no-{flag}" if default is True else f"--{flag}"
-        option = typer.Option(switch, help=field.description, show_default=not required)
-        kind = Annotated[field.annotation, option]  # type: ignore[name-defined]
+        option = typer.Option(switch, help=declared.description, show_default=not required)
+        kind = Annotated[declared.annotation, option]  # type: ignore[name-defined]
         parameters[name] = _parameter(name, kind, ... if required else default)
 
     def wrapped(**given: Any) -> None:

@@ -8,7 +8,7 @@ renaming.
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from data_tools.job import (
 )
 from data_tools.manifest import FileNote, Plan, manifest, write_manifest
 from data_tools.progress import Meter
-from data_tools.reading import Record, Unreadable, scan_records
+from data_tools.reading import Missed, Record, Unreadable, scan_records
 from data_tools.records import format_line, record_id
 from data_tools.work import Work, begun, working
 
@@ -59,9 +59,20 @@ def run_stream(job: Job, function: StreamFunction) -> Summary:
     return _run(job, outputs)
 
 
-def scan(job: Job) -> Iterator[Row]:
-    """The usable records of a job's source, for commands that write nothing."""
-    yield from (row for _, row in _rows(job, _Nowhere()) if row is not None)
+def scan(job: Job, missed: Missed) -> Iterator[Row]:
+    """The records of a job's source, for commands that write nothing; those that cannot be read go to `missed`.
+
+    Raises: `DataToolsError` at the end if there were records, and none could be read.
+    """
+    own = Missed()
+    work = _Noting(str(job.source), (own, missed))
+    found = False
+    for _, row in _rows(job, work):
+        if row is not None:
+            found = True
+            yield row
+    if own.count and not found:
+        raise DataToolsError(own.none_left(job.source))
 
 
 # -------------------------------------------------------------------------------------------------------- reading
@@ -115,6 +126,19 @@ class _Nowhere:
     def advance(self, read: int) -> None:
         """Count."""
         self.read = read
+
+
+class _Noting(_Nowhere):
+    """Counts, and notes the records that cannot be read."""
+
+    def __init__(self, file: str, missed: Sequence[Missed]) -> None:
+        super().__init__()
+        self._file, self._missed = file, missed
+
+    def write(self, name: str, record: Mapping[str, Any]) -> None:
+        """Note a reject."""
+        for notes in self._missed:
+            notes.add(self._file, record["line"], record["detail"])
 
 
 def _store_all(job: Job, work: "Work | _Nowhere", row: Row, outputs: Iterable[Output]) -> None:
