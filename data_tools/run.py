@@ -5,7 +5,6 @@ What a command contributes is a function from one record to rows (`RecordFunctio
 renaming.
 """
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,13 +24,15 @@ from data_tools.job import (
     Summary,
     require_source,
 )
-from data_tools.manifest import FileNote, Plan, manifest, write_manifest
+from data_tools.manifest import FileNote, Plan, made, manifest, refuse_folders, refuse_foreign, write_manifest
 from data_tools.progress import Meter
 from data_tools.reading import Missed, Record, Unreadable, scan_records
 from data_tools.records import format_line, record_id
-from data_tools.work import Work, begun, working
+from data_tools.work import LOCK, Work, begun, working
 
 REJECTS = "rejects"
+RESERVED = (REJECTS, LOCK)
+"""Names in the work folder, which no output can have."""
 
 
 def run_records(job: Job, function: RecordFunction) -> Summary:
@@ -182,6 +183,7 @@ def _clean(text: str) -> str:
 
 def _run(job: Job, produce: Callable[["Work | _Nowhere"], None]) -> Summary:
     require_source(job)
+    refuse_folders(*job.outputs.values(), job.rejects, job.manifest)
     if job.dry_run:
         nowhere = _Nowhere()
         produce(nowhere)
@@ -208,25 +210,16 @@ def _run(job: Job, produce: Callable[["Work | _Nowhere"], None]) -> Summary:
 
 def _finished(job: Job, plan: Plan) -> Summary | None:
     """The summary of an earlier run with the same plan whose output is still there, unchanged."""
-    try:
-        found = json.loads(job.manifest.read_text(encoding="utf-8"))
-        same = found["key"] == plan.key
-    except (OSError, ValueError, KeyError, TypeError):
+    found = made(job.manifest, plan.key)
+    if found is None:
         return None
-    if not same:
-        return None
-    for note in found["outputs"]:
-        file = job.out.with_name(note["path"])
-        if not file.is_file() or FileNote.of(file).sha256 != note["sha256"]:
-            return None
     outputs = [str(job.out.with_name(note["path"])) for note in found["outputs"]]
     return Summary(found["counts"], outputs, "already complete")
 
 
 def _refuse_existing(job: Job, plan: Plan) -> None:
-    taken = [path for path in job.outputs.values() if path.exists()]
-    if taken and not job.overwrite and not begun(job.out, plan.key):
-        raise DataToolsError(f"{taken[0]}: exists and was not made by this command. --overwrite replaces it.")
+    if not job.overwrite and not begun(job.out, plan.key):
+        refuse_foreign(job.manifest, plan.key, list(job.outputs.values()))
 
 
 def _finish(job: Job, plan: Plan, work: Work) -> Summary:
@@ -274,6 +267,7 @@ def _grouped(counts: Counter[str]) -> dict[str, Any]:
 
 
 __all__ = [
+    "RESERVED",
     "Job",
     "Output",
     "Part",

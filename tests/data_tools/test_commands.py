@@ -168,10 +168,48 @@ def test_split_keeps_problems_together_whatever_else_is_there(source: Path) -> N
         assert {row["prompt"] for row in read_records(source.with_name(f"b.{part}.jsonl"))} <= prompts
 
 
+def test_the_manifest_of_another_split_is_kept(source: Path, capsys: Captured) -> None:
+    out, manifest = source.with_name("a.jsonl"), source.with_name("a.jsonl.manifest.json")
+    first = ["split", str(source), "--out", str(out), "--part", "train=0.5", "--part", "dev=0.5"]
+    second = ["split", str(source), "--out", str(out), "--part", "left=0.5", "--part", "right=0.5"]
+    assert main(first) == 0
+    before = manifest.read_bytes()
+    assert main(second) == 2
+    assert "a.jsonl.manifest.json: is the manifest of another run, which made a.train.jsonl." in capsys.readouterr().err
+    assert manifest.read_bytes() == before
+    assert not source.with_name("a.left.jsonl").exists()
+    assert main(first) == 0
+    assert main([*second, "--overwrite"]) == 0
+    for name in ("left", "right"):
+        source.with_name(f"a.{name}.jsonl").unlink()
+    for name in ("train", "dev"):
+        source.with_name(f"a.{name}.jsonl").unlink()
+    assert main(first) == 0
+    for part in ("train", "dev"):
+        source.with_name(f"a.{part}.jsonl").unlink()
+    manifest.write_text("[1]")
+    assert main(first) == 2
+    assert "exists and is no manifest" in capsys.readouterr().err
+
+
+def test_an_output_that_is_a_folder_is_refused(source: Path, capsys: Captured) -> None:
+    for name in ("a.jsonl", "b.train.jsonl", "c.jsonl.manifest.json", "d.jsonl.rejects.jsonl"):
+        source.with_name(name).mkdir()
+    assert main(["label", str(source), "--out", str(source.with_name("a.jsonl")), "--overwrite"]) == 2
+    assert "a.jsonl: is a folder, so no file of that name can be written." in capsys.readouterr().err
+    for name in "bcd":
+        assert main(["split", str(source), "--out", str(source.with_name(f"{name}.jsonl"))]) == 2
+        assert "is a folder" in capsys.readouterr().err
+    assert main(["problems", str(source.with_name("a.jsonl")), "--count", "1"]) == 2
+    assert "a.jsonl: is a folder" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["split", "--part", "a=0.5"], "shares add up to 1; got a=0.5"),
+        (["split", "--part", "rejects=.9", "--part", "b=.1"], "'rejects' is a name that the run itself uses"),
+        (["split", "--part", "lock=1"], "'lock' is a name that the run itself uses"),
         (["split", "--part", "a=x"], "--part must be NAME=SHARE"),
         (["split", "--part", "../a=1"], "must be a plain name"),
         (["inject", "--kind", "typo"], "there is no kind 'typo' of errors"),
