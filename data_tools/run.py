@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_tools.errors import DataToolsError, RecordError
+from data_tools.errors import DataToolsError, RecordError, closest
 from data_tools.job import (
     ROWS,
     Job,
@@ -31,6 +31,9 @@ from data_tools.records import format_line, record_id
 from data_tools.work import LOCK, Work, begun, working
 
 REJECTS = "rejects"
+MOST_NAMES = 1000
+"""Columns that are remembered to suggest one."""
+
 RESERVED = (REJECTS, LOCK)
 """Names in the work folder, which no output can have."""
 
@@ -98,6 +101,24 @@ def _rows(job: Job, work: "Work | _Nowhere", *, skip: int = 0) -> Iterator[tuple
                 continue
             record = _renamed(item, job.columns)
             yield place, Row(record, record_id(record), str(job.source), number)
+
+
+def require_columns(job: Job) -> None:
+    """Raises: `DataToolsError` for a column to rename that no record has. Reads no further than to the last of them."""
+    missing, seen = set(job.columns.values()), dict[str, None]()
+    records = (item for _, item in scan_records(job.source) if not isinstance(item, Unreadable)) if missing else ()
+    for record in records:
+        missing -= set(record)
+        if not missing:
+            return
+        if len(seen) < MOST_NAMES:
+            seen |= dict.fromkeys(record)
+    for ours, theirs in job.columns.items():
+        if theirs in missing and seen:
+            names = ", ".join(list(seen)[:20])
+            raise DataToolsError(
+                f"--column {ours}={theirs}: no record has a column '{theirs}'. Columns: {names}.{closest(theirs, seen)}"
+            )
 
 
 def _renamed(record: Record, columns: Mapping[str, str]) -> Record:
@@ -184,6 +205,7 @@ def _clean(text: str) -> str:
 def _run(job: Job, produce: Callable[["Work | _Nowhere"], None]) -> Summary:
     require_source(job)
     refuse_folders(*job.outputs.values(), job.rejects, job.manifest)
+    require_columns(job)
     if job.dry_run:
         nowhere = _Nowhere()
         produce(nowhere)
@@ -277,6 +299,7 @@ __all__ = [
     "Row",
     "StreamFunction",
     "Summary",
+    "require_columns",
     "require_source",
     "run_records",
     "run_stream",

@@ -24,6 +24,7 @@ from data_tools.inject import (
 from data_tools.run import Output, RecordFunction, Reject, Row
 from data_tools.steps import Step, StepError, Steps, split_steps
 
+COLUMNS = ("prompt", "solution", "completion", "answer", "tests")
 MAX_SOLUTION = 100_000
 """Characters. Longer texts are no solutions in steps."""
 
@@ -51,7 +52,7 @@ class InjectOptions(Options):
     plausible: bool = Field(True, description="only edits that look like right equations")
 
 
-@record_command(InjectOptions, tally=("error_kind", "verified", "annotations_removed"))
+@record_command(InjectOptions, tally=("error_kind", "verified", "annotations_removed"), reads=lambda options: COLUMNS)
 def inject(options: InjectOptions, run: RunInfo) -> RecordFunction:
     """Put one error into right solutions: pairs for preference training, with no model.
 

@@ -6,6 +6,7 @@ from contextlib import closing
 from data_tools.command import Report, RunInfo, report_command
 from data_tools.quality.lint import Linter, LintOptions, check_names
 from data_tools.run import Row
+from data_tools.texts import COLUMNS
 
 
 def _text(report: Report) -> Iterator[str]:
@@ -44,6 +45,7 @@ def _of_pairs(report: Report) -> Iterator[str]:
     also=lambda options: [*options.across, *options.against],
     text=_text,
     failed=lambda report: bool(report["failed"]),
+    reads=lambda options: COLUMNS,
 )
 def lint(options: LintOptions, run: RunInfo) -> Callable[[Iterator[Row]], Report]:
     """Report what is wrong with a file of preference data; nothing is changed.

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from data_tools.command import Options, RunInfo, stream_command
 from data_tools.inject import row_random
-from data_tools.pairing import Pool, different_pairs, irpo_pairs, pools, rank_pairs, without_similar
+from data_tools.pairing import COLUMNS, Pool, different_pairs, irpo_pairs, pools, rank_pairs, without_similar
 from data_tools.run import Output, Reject, Row, StreamFunction
 
 _COUNTS = {"irpo": 10, "dpo_st": 3}
@@ -31,7 +31,7 @@ class PairOptions(Options):
     threshold: float = Field(0.5, description="least reward of a right sample, where nothing else says what is right")
 
 
-@stream_command(PairOptions, tally=("pair_kind",))
+@stream_command(PairOptions, tally=("pair_kind",), reads=lambda options: COLUMNS)
 def pair(options: PairOptions, run: RunInfo) -> StreamFunction:
     """Pair right with wrong samples of the same problem, as IRPO or DPO-ST do.
 

@@ -13,6 +13,10 @@ from data_tools.fields import optional_text, text_of
 from data_tools.pipelines.problem import is_right
 from data_tools.run import Reject, Row
 
+_MANY = {"labels": "label", "rewards": "reward", "scores": "score", "mean_logps": "mean_logp"}
+COLUMNS = ("prompt", "answer", "solution", "completion", "response", "correct", *_MANY.values(), "responses", *_MANY)
+"""What is read of a row."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -96,14 +100,13 @@ def _samples(row: Row, threshold: float) -> Iterator[Sample]:
         yield _sample(row, text, record, threshold)
         return
     many = record["responses"]
-    columns = {"labels": "label", "rewards": "reward", "scores": "score", "mean_logps": "mean_logp"}
-    for name in columns:
+    for name in _MANY:
         if record.get(name) is not None and (not isinstance(record[name], list) or len(record[name]) != len(many)):
             raise RecordError(f"{row.where}: '{name}' must be a list as long as 'responses'.", reason="bad_label")
     for place, text in enumerate(many):
         if not isinstance(text, str) or not text.strip():
             continue
-        values = {one: record[name][place] for name, one in columns.items() if record.get(name) is not None}
+        values = {one: record[name][place] for name, one in _MANY.items() if record.get(name) is not None}
         yield _sample(row, text, {"answer": record.get("answer"), **values}, threshold)
 
 

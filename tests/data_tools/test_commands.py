@@ -79,7 +79,7 @@ def test_programs_get_a_wrong_version_that_fails_a_test(source: Path) -> None:
 def test_what_is_on_can_be_switched_off(source: Path, capsys: Captured) -> None:
     """Without the check on looks, negative results appear where there were none."""
     arguments = ["inject", str(source), "--out", str(source.with_name("out.jsonl")), "--kind", "operand_swap", "--json"]
-    assert main([*arguments, "--dry-run"]) == 0
+    assert main([*arguments, "--dry-run"]) == 1  # no row at all
     usual = json.loads(capsys.readouterr().out)["written"]
     assert main([*arguments, "--no-plausible", "--dry-run"]) == 0
     assert json.loads(capsys.readouterr().out)["written"] > usual
@@ -192,6 +192,27 @@ def test_the_manifest_of_another_split_is_kept(source: Path, capsys: Captured) -
     assert "exists and is no manifest" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["--json"]])
+def test_a_run_that_uses_nothing_has_failed(source: Path, capsys: Captured, more: list[str]) -> None:
+    write_records(source, [{"prompt": "p"}, {"prompt": "q"}, {"prompt": "q", "solution": "no numbers"}])
+    for _ in "ab":
+        assert main(["inject", str(source), "--out", str(source.with_name("out.jsonl")), *more]) == 1
+        captured = capsys.readouterr()
+        said = "the commonest reason of 3 rejects is 'missing_column' (2 times), from 3 records."
+        assert f"error: no rows were made: {said}" in captured.err
+        if more == ["--json"]:
+            assert json.loads(captured.out)["rejected"] == 3
+    write_records(source, [])
+    assert main(["inject", str(source), "--out", str(source.with_name("other.jsonl"))]) == 0
+
+
+def test_reports_refuse_columns_that_are_not_there(source: Path, capsys: Captured) -> None:
+    assert main(["lint", str(source), "--column", "promt=prompt"]) == 2
+    assert "--column promt=prompt: no column 'promt' is read." in capsys.readouterr().err
+    assert main(["stats", str(source), "--column", "prompt=promt"]) == 2
+    assert "no record has a column 'promt'" in capsys.readouterr().err
+
+
 def test_an_output_that_is_a_folder_is_refused(source: Path, capsys: Captured) -> None:
     for name in ("a.jsonl", "b.train.jsonl", "c.jsonl.manifest.json", "d.jsonl.rejects.jsonl"):
         source.with_name(name).mkdir()
@@ -218,6 +239,14 @@ def test_an_output_that_is_a_folder_is_refused(source: Path, capsys: Captured) -
         (["inject", "--min-similarity", "2"], "--min-similarity: Input should be less than or equal to 1; got 2.0"),
         (["inject", "--domain", "code"], "give --mode full"),
         (["inject", "--shard", "3/2"], "--shard must be i/n"),
+        (["inject", "--column", "solutoin=solution"], "OURS comes first: --column solution=solutoin."),
+        (["inject", "--column", "solutoin=worked"], "no column 'solutoin' is read. Columns: id, prompt, solution"),
+        (["inject", "--column", "solutoin=worked"], "Did you mean 'solution'?"),
+        (
+            ["inject", "--column", "prompt=promt"],
+            "no record has a column 'promt'. Columns: id, prompt, solution",
+        ),
+        (["filter", "--column", "prompt=promt"], "Did you mean 'prompt'?"),
         (["inject", "--column", "prompt"], "--column must be OURS=THEIRS"),
     ],
 )

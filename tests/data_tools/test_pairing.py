@@ -20,8 +20,10 @@ Captured = pytest.CaptureFixture[str]
 def run(tmp_path: Path, name: str, rows: list[dict[str, Any]], *options: str) -> list[dict[str, Any]]:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     write_records(source, rows)
-    assert main([name, str(source), "--out", str(out), "--overwrite", "--json", *options]) == 0
-    return list(read_records(out))
+    code = main([name, str(source), "--out", str(out), "--overwrite", "--json", *options])
+    found = list(read_records(out))
+    assert code == (0 if found else 1)
+    return found
 
 
 def rejects(tmp_path: Path) -> dict[str, str]:
