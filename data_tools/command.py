@@ -21,7 +21,7 @@ but a table of results.
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -129,12 +129,16 @@ def stream_command(
     also: Callable[[O], Sequence[Path]] | None = None,
     parts: Callable[[O], Sequence[str]] | None = None,
     reads: Callable[[O], Sequence[str]] | None = None,
+    together: str | None = None,
 ) -> Callable[[StreamMaker[O]], StreamMaker[O]]:
-    """Register a command that makes rows out of all records together."""
+    """Register a command that makes rows out of all records together.
+
+    With `together` records with the same value in that column belong to the same shard.
+    """
 
     def register(maker: StreamMaker[O]) -> StreamMaker[O]:
         def run(chosen: O, info: RunInfo, job: Job) -> Summary:
-            return run_stream(job, maker(chosen, info))
+            return run_stream(replace(job, together=together), maker(chosen, info))
 
         _add(maker.__name__, maker.__doc__, options, _writer(maker.__name__, options, run, tally, also, parts, reads))
         return maker

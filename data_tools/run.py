@@ -5,13 +5,16 @@ What a command contributes is a function from one record to rows (`RecordFunctio
 renaming.
 """
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from data_tools.errors import DataToolsError, RecordError, closest
+from data_tools.fields import optional_text
 from data_tools.job import (
     ROWS,
     Job,
@@ -89,7 +92,7 @@ def _rows(job: Job, work: "Work | _Nowhere", *, skip: int = 0) -> Iterator[tuple
         for number, item in scan_records(job.source, skip=skip):
             place += 1
             meter.at(place)
-            if not job.shard.takes(place - 1):
+            if not job.shard.takes(_shard_place(job, item, place - 1)):
                 yield place, None
                 continue
             work.counts["read"] += 1
@@ -101,6 +104,16 @@ def _rows(job: Job, work: "Work | _Nowhere", *, skip: int = 0) -> Iterator[tuple
                 continue
             record = _renamed(item, job.columns)
             yield place, Row(record, record_id(record), str(job.source), number)
+
+
+def _shard_place(job: Job, item: Record | Unreadable, place: int) -> int:
+    """What a shard is chosen by: the place of a record, or the value that it shares with others."""
+    if job.together is None or isinstance(item, Unreadable):
+        return place
+    value = item.get(job.columns.get(job.together, job.together))
+    text = optional_text({"value": value}, "value")
+    key = json.dumps(value, sort_keys=True) if text is None else " ".join(text.split())
+    return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
 def require_columns(job: Job) -> None:

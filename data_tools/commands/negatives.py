@@ -25,7 +25,7 @@ class NegativesOptions(Options):
     threshold: float = Field(0.5, description="least reward of a right sample, where nothing else says what is right")
 
 
-@stream_command(NegativesOptions, reads=lambda options: COLUMNS)
+@stream_command(NegativesOptions, reads=lambda options: COLUMNS, together="prompt")
 def negatives(options: NegativesOptions, run: RunInfo) -> StreamFunction:
     """Choose plausible negatives: of each problem's wrong samples those that look most like right ones.
 

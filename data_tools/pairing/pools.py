@@ -46,7 +46,7 @@ class Pool:
 
 
 def pools(rows: Iterable[Row], rejects: list[Reject], *, threshold: float = 0.5) -> Iterator[Pool]:
-    """Samples by prompt, in the order in which prompts first occur.
+    """Samples by prompt, in the order in which prompts first occur; those of one prompt are sorted by their texts.
 
     A row has one sample (`completion` or `response`) or several (`responses`). What is right is said by `label` (or
     `labels`), else by comparing with `answer`, else by a `reward` (or `rewards`) of at least `threshold`. Rows wait in
@@ -90,6 +90,8 @@ def _pool(rows: Iterable[Row], rejects: list[Reject], threshold: float) -> Pool 
             pool = Pool(row.id, row.line, record["prompt"], asked, optional_text(record, "answer"), gold)
         pool.gold = pool.gold or gold
         pool.samples += samples
+    if pool is not None:
+        pool.samples.sort(key=lambda sample: (sample.text, str(sample.right), sample.score or 0, sample.mean_logp or 0))
     return pool
 
 
