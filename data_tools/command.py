@@ -21,20 +21,22 @@ but a table of results.
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from data_tools.errors import DataToolsError
+from data_tools.errors import NOT_GENERATED, DataToolsError, closest
+from data_tools.reading import Missed
 from data_tools.run import (
     Job,
     RecordFunction,
     Row,
     StreamFunction,
     Summary,
+    require_columns,
     require_source,
     run_records,
     run_stream,
@@ -62,6 +64,8 @@ class RunInfo:
     out: Path | None = None
     strict: bool = False
     dry_run: bool = False
+    missed: Missed = field(default_factory=Missed)
+    """For reports: the records of all files that could not be read, complete when all records have been seen."""
 
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -100,18 +104,19 @@ def record_command(
     tally: Sequence[str] = (),
     also: Callable[[O], Sequence[Path]] | None = None,
     parts: Callable[[O], Sequence[str]] | None = None,
+    reads: Callable[[O], Sequence[str]] | None = None,
 ) -> Callable[[Maker[O]], Maker[O]]:
     """Register a command that makes rows out of single records.
 
     `tally` are columns whose values are counted in summary and manifest, `also` names further files that it reads,
-    `parts` the output files if there are several.
+    `parts` the output files if there are several, `reads` the columns that it reads, for those that hand no others on.
     """
 
     def register(maker: Maker[O]) -> Maker[O]:
         def run(chosen: O, info: RunInfo, job: Job) -> Summary:
             return run_records(job, maker(chosen, info))
 
-        _add(maker.__name__, maker.__doc__, options, _writer(maker.__name__, options, run, tally, also, parts))
+        _add(maker.__name__, maker.__doc__, options, _writer(maker.__name__, options, run, tally, also, parts, reads))
         return maker
 
     return register
@@ -123,14 +128,19 @@ def stream_command(
     tally: Sequence[str] = (),
     also: Callable[[O], Sequence[Path]] | None = None,
     parts: Callable[[O], Sequence[str]] | None = None,
+    reads: Callable[[O], Sequence[str]] | None = None,
+    together: str | None = None,
 ) -> Callable[[StreamMaker[O]], StreamMaker[O]]:
-    """Register a command that makes rows out of all records together."""
+    """Register a command that makes rows out of all records together.
+
+    With `together` records with the same value in that column belong to the same shard.
+    """
 
     def register(maker: StreamMaker[O]) -> StreamMaker[O]:
         def run(chosen: O, info: RunInfo, job: Job) -> Summary:
-            return run_stream(job, maker(chosen, info))
+            return run_stream(replace(job, together=together), maker(chosen, info))
 
-        _add(maker.__name__, maker.__doc__, options, _writer(maker.__name__, options, run, tally, also, parts))
+        _add(maker.__name__, maker.__doc__, options, _writer(maker.__name__, options, run, tally, also, parts, reads))
         return maker
 
     return register
@@ -142,10 +152,12 @@ def report_command(
     also: Callable[[O], Sequence[Path]] | None = None,
     text: Callable[[Report], Iterable[str]] | None = None,
     failed: Callable[[Report], bool] | None = None,
+    reads: Callable[[O], Sequence[str]] | None = None,
 ) -> Callable[[ReportMaker[O]], ReportMaker[O]]:
     """Register a command that reads records and prints a table of results.
 
-    `also` names further files that it reads, `text` gives the report's lines, `failed` says whether to exit with 1.
+    `also` names further files that it reads, `text` gives the report's lines, `failed` says whether to exit with 1,
+    `reads` the columns that it reads.
     """
 
     def register(maker: ReportMaker[O]) -> ReportMaker[O]:
@@ -156,12 +168,14 @@ def report_command(
                 source,
                 Path("none.jsonl"),
                 shard=Shard.parse(shard),
-                columns=_columns(column),
+                columns=_columns(column, reads(chosen) if reads else None),
                 also=also(chosen) if also else (),
                 quiet=as_json,
             )
             require_source(job)
-            result = maker(chosen, RunInfo(seed, source))(scan(job))
+            require_columns(job)
+            missed = Missed()
+            result = maker(chosen, RunInfo(seed, source, missed=missed))(scan(job, missed))
             lines = (text or _lines)(result)
             typer.echo(json.dumps(result, ensure_ascii=False) if as_json else "\n".join(lines))
             if failed and failed(result):
@@ -184,6 +198,7 @@ def _writer(
     tally: Sequence[str],
     also: Callable[[O], Sequence[Path]] | None,
     parts: Callable[[O], Sequence[str]] | None,
+    reads: Callable[[O], Sequence[str]] | None,
 ) -> Callable[..., None]:
     def call(
         source: Path,
@@ -205,7 +220,7 @@ def _writer(
             options=chosen.model_dump(mode="json"),
             seed=seed,
             shard=Shard.parse(shard),
-            columns=_columns(column),
+            columns=_columns(column, reads(chosen) if reads else None),
             also=also(chosen) if also else (),
             parts=parts(chosen) if parts else (),
             tally=tally,
@@ -215,7 +230,12 @@ def _writer(
             quiet=as_json,
         )
         info = RunInfo(seed, source, out, strict, dry_run)
-        report(job, run(chosen, info, job), as_json=as_json)
+        summary = run(chosen, info, job)
+        report(job, summary, as_json=as_json)
+        unused = _unused(summary, dry_run=dry_run)
+        if unused:
+            typer.echo(f"error: {unused}", err=True)
+            raise typer.Exit(1)
 
     common = {
         "source": (Source, ...),
@@ -249,6 +269,20 @@ def report(job: Job, summary: Summary, *, as_json: bool) -> None:
         typer.echo(f"Rejected records are listed in {job.rejects}.")
 
 
+def _unused(summary: Summary, *, dry_run: bool) -> str | None:
+    """What to say of a run that could use nothing; None for any other."""
+    counts = summary.counts
+    if summary.written or not counts["rejected"]:
+        return None
+    reason, count = max(counts["reason"].items(), key=lambda item: item[1])
+    if dry_run and reason == NOT_GENERATED:
+        return None
+    return (
+        f"no rows were made: the commonest reason of {counts['rejected']} rejects is '{reason}' ({count} times), from "
+        f"{counts['read']} records."
+    )
+
+
 def _lines(table: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     """A nested table as lines of text."""
     width = max((len(str(name)) for name, value in table.items() if not isinstance(value, Mapping)), default=0)
@@ -272,15 +306,15 @@ def _typed(
 ) -> Callable[..., None]:
     """The function with the signature that the command line is made of: common parameters, then the options' fields."""
     parameters = {name: _parameter(name, kind, default) for name, (kind, default) in common.items()}
-    for name, field in options.model_fields.items():
+    for name, declared in options.model_fields.items():
         if name in parameters:
             raise TypeError(f"option '{name}' is one that every command has")
-        required = field.is_required()
-        default = [] if field.default_factory is not None else field.default
+        required = declared.is_required()
+        default = [] if declared.default_factory is not None else declared.default
         flag = name.replace("_", "-")
         switch = f"--{flag}/--no-{flag}" if default is True else f"--{flag}"
-        option = typer.Option(switch, help=field.description, show_default=not required)
-        kind = Annotated[field.annotation, option]  # type: ignore[name-defined]
+        option = typer.Option(switch, help=declared.description, show_default=not required)
+        kind = Annotated[declared.annotation, option]  # type: ignore[name-defined]
         parameters[name] = _parameter(name, kind, ... if required else default)
 
     def wrapped(**given: Any) -> None:
@@ -309,11 +343,14 @@ def _checked(options: type[O], given: Mapping[str, Any]) -> O:
         raise DataToolsError(" ".join(problems)) from None
 
 
-def _columns(given: list[str] | None) -> dict[str, str]:
+def _columns(given: list[str] | None, reads: Sequence[str] | None) -> dict[str, str]:
     columns = {}
     for pair in given or ():
         ours, equals, theirs = pair.partition("=")
         if not (ours and equals and theirs):
             raise DataToolsError(f"--column must be OURS=THEIRS, for instance solution=completion; got '{pair}'.")
+        if reads is not None and ours not in (known := ("id", *reads)):
+            turned = f" OURS comes first: --column {theirs}={ours}." if theirs in known else closest(ours, known)
+            raise DataToolsError(f"--column {pair}: no column '{ours}' is read. Columns: {', '.join(known)}.{turned}")
         columns[ours] = theirs
     return columns

@@ -61,6 +61,8 @@ class Job:
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     shard: Shard = field(default_factory=Shard)
+    together: str | None = None
+    """A column whose values are sharded in place of records."""
     columns: Mapping[str, str] = field(default_factory=dict)
     also: Sequence[Path] = ()
     parts: Sequence[str] = ()

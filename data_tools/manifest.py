@@ -70,6 +70,59 @@ def manifest(plan: Plan, outputs: Sequence[FileNote], counts: Mapping[str, Any])
     }
 
 
+def read_manifest(path: Path) -> Record | None:
+    """A manifest that was written here; None for anything else, or nothing."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    right = isinstance(found, dict) and isinstance(found.get("key"), str) and isinstance(found.get("outputs"), list)
+    notes = found["outputs"] if right else []
+    if not right or not all(isinstance(note, dict) and {"path", "sha256"} <= set(note) for note in notes):
+        return None
+    return dict(found)
+
+
+def made(path: Path, key: str) -> Record | None:
+    """The manifest of an earlier run with the plan of that key whose outputs are still there, unchanged."""
+    found = read_manifest(path)
+    if found is None or found["key"] != key:
+        return None
+    for note in found["outputs"]:
+        file = path.with_name(note["path"])
+        if not file.is_file() or FileNote.of(file).sha256 != note["sha256"]:
+            return None
+    return found
+
+
+def refuse_foreign(path: Path, key: str, outputs: Sequence[Path]) -> None:
+    """Raises: `DataToolsError` if an output, or the manifest at `path`, is there and another run's, or nobody's.
+
+    A manifest whose outputs are all gone is no loss.
+    """
+    taken = [output for output in outputs if output.exists()]
+    if taken:
+        if made(path, key) is None:
+            raise DataToolsError(f"{taken[0]}: exists and was not made by this command. --overwrite replaces it.")
+        return
+    found = read_manifest(path)
+    if found is None and path.exists():
+        raise DataToolsError(f"{path}: exists and is no manifest. --overwrite replaces it.")
+    for note in [] if found is None or found["key"] == key else found["outputs"]:
+        if path.with_name(note["path"]).exists():
+            raise DataToolsError(
+                f"{path}: is the manifest of another run, which made {note['path']}. Give --out another name; "
+                "--overwrite replaces the manifest."
+            )
+
+
+def refuse_folders(*paths: Path) -> None:
+    """Raises: `DataToolsError` for a file to write where there is a folder."""
+    for path in paths:
+        if path.is_dir():
+            raise DataToolsError(f"{path}: is a folder, so no file of that name can be written.")
+
+
 def write_manifest(path: Path, content: Record) -> None:
     """A manifest as readable JSON, written whole or not at all."""
     with replacing(path) as temporary:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -22,6 +22,24 @@ class Unreadable:
 
     reason: str
     message: str
+
+
+@dataclass
+class Missed:
+    """How many records could not be read, and where the first ten of them stand."""
+
+    count: int = 0
+    first: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def add(self, file: str, line: int, message: str) -> None:
+        """One more."""
+        self.count += 1
+        if len(self.first) < 10:
+            self.first.append((file, line, message))
+
+    def none_left(self, path: Path) -> str:
+        """The sentence for a file of which nothing could be read."""
+        return f"{path}: none of its {self.count} records can be read. Line {self.first[0][1]}: {self.first[0][2]}"
 
 
 Item = tuple[int, Record | Unreadable]

@@ -8,11 +8,13 @@ renaming.
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from data_tools.errors import DataToolsError, RecordError
+from data_tools.errors import DataToolsError, RecordError, closest
+from data_tools.fields import optional_text
 from data_tools.job import (
     ROWS,
     Job,
@@ -25,13 +27,18 @@ from data_tools.job import (
     Summary,
     require_source,
 )
-from data_tools.manifest import FileNote, Plan, manifest, write_manifest
+from data_tools.manifest import FileNote, Plan, made, manifest, refuse_folders, refuse_foreign, write_manifest
 from data_tools.progress import Meter
-from data_tools.reading import Record, Unreadable, scan_records
+from data_tools.reading import Missed, Record, Unreadable, scan_records
 from data_tools.records import format_line, record_id
-from data_tools.work import Work, begun, working
+from data_tools.work import LOCK, Work, begun, working
 
 REJECTS = "rejects"
+MOST_NAMES = 1000
+"""Columns that are remembered to suggest one."""
+
+RESERVED = (REJECTS, LOCK)
+"""Names in the work folder, which no output can have."""
 
 
 def run_records(job: Job, function: RecordFunction) -> Summary:
@@ -59,9 +66,20 @@ def run_stream(job: Job, function: StreamFunction) -> Summary:
     return _run(job, outputs)
 
 
-def scan(job: Job) -> Iterator[Row]:
-    """The usable records of a job's source, for commands that write nothing."""
-    yield from (row for _, row in _rows(job, _Nowhere()) if row is not None)
+def scan(job: Job, missed: Missed) -> Iterator[Row]:
+    """The records of a job's source, for commands that write nothing; those that cannot be read go to `missed`.
+
+    Raises: `DataToolsError` at the end if there were records, and none could be read.
+    """
+    own = Missed()
+    work = _Noting(str(job.source), (own, missed))
+    found = False
+    for _, row in _rows(job, work):
+        if row is not None:
+            found = True
+            yield row
+    if own.count and not found:
+        raise DataToolsError(own.none_left(job.source))
 
 
 # -------------------------------------------------------------------------------------------------------- reading
@@ -74,7 +92,7 @@ def _rows(job: Job, work: "Work | _Nowhere", *, skip: int = 0) -> Iterator[tuple
         for number, item in scan_records(job.source, skip=skip):
             place += 1
             meter.at(place)
-            if not job.shard.takes(place - 1):
+            if not job.shard.takes(_shard_place(job, item, place - 1)):
                 yield place, None
                 continue
             work.counts["read"] += 1
@@ -86,6 +104,34 @@ def _rows(job: Job, work: "Work | _Nowhere", *, skip: int = 0) -> Iterator[tuple
                 continue
             record = _renamed(item, job.columns)
             yield place, Row(record, record_id(record), str(job.source), number)
+
+
+def _shard_place(job: Job, item: Record | Unreadable, place: int) -> int:
+    """What a shard is chosen by: the place of a record, or the value that it shares with others."""
+    if job.together is None or isinstance(item, Unreadable):
+        return place
+    value = item.get(job.columns.get(job.together, job.together))
+    text = optional_text({"value": value}, "value")
+    key = json.dumps(value, sort_keys=True) if text is None else " ".join(text.split())
+    return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+def require_columns(job: Job) -> None:
+    """Raises: `DataToolsError` for a column to rename that no record has. Reads no further than to the last of them."""
+    missing, seen = set(job.columns.values()), dict[str, None]()
+    records = (item for _, item in scan_records(job.source) if not isinstance(item, Unreadable)) if missing else ()
+    for record in records:
+        missing -= set(record)
+        if not missing:
+            return
+        if len(seen) < MOST_NAMES:
+            seen |= dict.fromkeys(record)
+    for ours, theirs in job.columns.items():
+        if theirs in missing and seen:
+            names = ", ".join(list(seen)[:20])
+            raise DataToolsError(
+                f"--column {ours}={theirs}: no record has a column '{theirs}'. Columns: {names}.{closest(theirs, seen)}"
+            )
 
 
 def _renamed(record: Record, columns: Mapping[str, str]) -> Record:
@@ -115,6 +161,19 @@ class _Nowhere:
     def advance(self, read: int) -> None:
         """Count."""
         self.read = read
+
+
+class _Noting(_Nowhere):
+    """Counts, and notes the records that cannot be read."""
+
+    def __init__(self, file: str, missed: Sequence[Missed]) -> None:
+        super().__init__()
+        self._file, self._missed = file, missed
+
+    def write(self, name: str, record: Mapping[str, Any]) -> None:
+        """Note a reject."""
+        for notes in self._missed:
+            notes.add(self._file, record["line"], record["detail"])
 
 
 def _store_all(job: Job, work: "Work | _Nowhere", row: Row, outputs: Iterable[Output]) -> None:
@@ -158,6 +217,8 @@ def _clean(text: str) -> str:
 
 def _run(job: Job, produce: Callable[["Work | _Nowhere"], None]) -> Summary:
     require_source(job)
+    refuse_folders(*job.outputs.values(), job.rejects, job.manifest)
+    require_columns(job)
     if job.dry_run:
         nowhere = _Nowhere()
         produce(nowhere)
@@ -184,25 +245,16 @@ def _run(job: Job, produce: Callable[["Work | _Nowhere"], None]) -> Summary:
 
 def _finished(job: Job, plan: Plan) -> Summary | None:
     """The summary of an earlier run with the same plan whose output is still there, unchanged."""
-    try:
-        found = json.loads(job.manifest.read_text(encoding="utf-8"))
-        same = found["key"] == plan.key
-    except (OSError, ValueError, KeyError, TypeError):
+    found = made(job.manifest, plan.key)
+    if found is None:
         return None
-    if not same:
-        return None
-    for note in found["outputs"]:
-        file = job.out.with_name(note["path"])
-        if not file.is_file() or FileNote.of(file).sha256 != note["sha256"]:
-            return None
     outputs = [str(job.out.with_name(note["path"])) for note in found["outputs"]]
     return Summary(found["counts"], outputs, "already complete")
 
 
 def _refuse_existing(job: Job, plan: Plan) -> None:
-    taken = [path for path in job.outputs.values() if path.exists()]
-    if taken and not job.overwrite and not begun(job.out, plan.key):
-        raise DataToolsError(f"{taken[0]}: exists and was not made by this command. --overwrite replaces it.")
+    if not job.overwrite and not begun(job.out, plan.key):
+        refuse_foreign(job.manifest, plan.key, list(job.outputs.values()))
 
 
 def _finish(job: Job, plan: Plan, work: Work) -> Summary:
@@ -250,6 +302,7 @@ def _grouped(counts: Counter[str]) -> dict[str, Any]:
 
 
 __all__ = [
+    "RESERVED",
     "Job",
     "Output",
     "Part",
@@ -259,6 +312,7 @@ __all__ = [
     "Row",
     "StreamFunction",
     "Summary",
+    "require_columns",
     "require_source",
     "run_records",
     "run_stream",

@@ -4,6 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+COLUMNS = (
+    *("prompt", "initial_reason_steps", "prefix", "chosen", "rejected", "completion", "solution", "responses"),
+    *("answer", "complete", "error_kind", "diff_spans_rejected"),
+)
+"""What is read of a row, by the rules too."""
+
 
 @dataclass(frozen=True)
 class RowTexts:

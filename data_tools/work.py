@@ -23,7 +23,7 @@ EVERY_RECORDS = 2000
 EVERY_SECONDS = 5.0
 
 _JOURNAL = "journal.json"
-_LOCK = "lock"
+LOCK = "lock"
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Work:
         """Forget what was written."""
         self.close()
         for file in self.folder.iterdir():
-            if file.name != _LOCK:
+            if file.name != LOCK:
                 file.unlink()
         self.read, self.done = 0, False
         self.counts.clear()
@@ -103,7 +103,7 @@ class Work:
                 return False
             os.truncate(file, size)
         for file in self.folder.iterdir():
-            if file.name not in (_JOURNAL, _LOCK, *journal["sizes"]):
+            if file.name not in (_JOURNAL, LOCK, *journal["sizes"]):
                 file.unlink()
         self.read, self.done, self.counts = journal["read"], journal["done"], Counter(journal["counts"])
         for name in journal["sizes"]:
@@ -131,7 +131,7 @@ def working(out: Path, key: str, *, resume: bool = True) -> Iterator[Work]:
     folder = work_folder(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("a")
+        lock = (folder / LOCK).open("a")
     except OSError as error:
         raise DataToolsError(f"{out}: cannot be written: {error.strerror or error}") from error
     with lock:

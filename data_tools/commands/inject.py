@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from data_tools.annotations import without_annotations
 from data_tools.answers import final_answer, same_answer
 from data_tools.command import Options, RunInfo, record_command
 from data_tools.errors import DataToolsError, RecordError
@@ -23,6 +24,7 @@ from data_tools.inject import (
 from data_tools.run import Output, RecordFunction, Reject, Row
 from data_tools.steps import Step, StepError, Steps, split_steps
 
+COLUMNS = ("prompt", "solution", "completion", "answer", "tests")
 MAX_SOLUTION = 100_000
 """Characters. Longer texts are no solutions in steps."""
 
@@ -50,12 +52,13 @@ class InjectOptions(Options):
     plausible: bool = Field(True, description="only edits that look like right equations")
 
 
-@record_command(InjectOptions, tally=("error_kind", "verified"))
+@record_command(InjectOptions, tally=("error_kind", "verified", "annotations_removed"), reads=lambda options: COLUMNS)
 def inject(options: InjectOptions, run: RunInfo) -> RecordFunction:
     """Put one error into right solutions: pairs for preference training, with no model.
 
     Records have `prompt`, `solution` (or `completion`) and `answer`, and perhaps `id`. Every wrong text is proven wrong
     by computing its equations, every wrong program by a test that fails; what cannot be proven is not written.
+    Calculator annotations (`<<48/2=24>>`) are taken out of a solution first, so neither text of a pair has them.
     """
     if options.domain == "code":
         return _programs(options, run)
@@ -78,8 +81,10 @@ def inject(options: InjectOptions, run: RunInfo) -> RecordFunction:
         found = injector.inject(item, row_random(run.seed, item.id, "inject"))
         if not found:
             yield Reject("no_verified_error", "no step has an equation that takes a provable, plausible error")
+        removed = _annotations(row)
         for number, injection in enumerate(found):
-            yield {**build_pair(item, injection, options.mode, number=number, prompt=row.record["prompt"]), **source}
+            pair = build_pair(item, injection, options.mode, number=number, prompt=row.record["prompt"])
+            yield {**pair, **source, **({"annotations_removed": removed} if removed else {})}
 
     return pairs
 
@@ -107,8 +112,8 @@ def _programs(options: InjectOptions, run: RunInfo) -> RecordFunction:
 
 
 def solution_item(row: Row, splitter: str) -> SolutionItem:
-    """A record as a solution in steps. Raises: `RecordError` for a record that is none."""
-    solution = text_of(row.record, ("solution", "completion"), row.where)
+    """A record as a solution in steps, without annotations. Raises: `RecordError` for a record that is none."""
+    solution, _ = without_annotations(text_of(row.record, ("solution", "completion"), row.where))
     if len(solution) > MAX_SOLUTION:
         raise RecordError(f"{row.where}: the solution has over {MAX_SOLUTION:,} characters.", reason="too_long")
     try:
@@ -118,6 +123,11 @@ def solution_item(row: Row, splitter: str) -> SolutionItem:
     if not len(steps):
         raise RecordError(f"{row.where}: the solution has no steps for splitter '{splitter}'.", reason="no_steps")
     return SolutionItem(row.id, text_of(row.record, "prompt", row.where), steps, optional_text(row.record, "answer"))
+
+
+def _annotations(row: Row) -> int:
+    """How many annotations the solution had."""
+    return without_annotations(text_of(row.record, ("solution", "completion"), row.where))[1]
 
 
 def _states(solution: str, answer: str) -> bool:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from data_tools.annotations import blanked_annotations
 from data_tools.command import Options, RunInfo, record_command
 from data_tools.errors import RecordError
 from data_tools.fields import text_of
@@ -34,7 +35,8 @@ def label(options: LabelOptions, run: RunInfo) -> RecordFunction:
     Every text among `chosen`, `rejected`, `solution`, `completion` gets its spans in `..._steps`. `first_error_step`
     is that of `rejected`, or of the row's only text, and counts its steps from 1; a common beginning
     (`initial_reason_steps`) is not counted. It is null where no equation is surely false, which does not mean that the
-    text is right. `equations_checked` says how many were decided.
+    text is right. `equations_checked` says how many were decided. Calculator annotations (`<<48/2=24>>`) are not
+    checked; the texts and the places in them stay as they are.
     """
 
     def rows(row: Row) -> Iterator[Output]:
@@ -53,7 +55,7 @@ def label(options: LabelOptions, run: RunInfo) -> RecordFunction:
             if name == "rejected" or len(names) == 1:
                 found = first_wrong_step(steps)
         if found is not None:
-            labels |= {"first_error_step": found.step, "false_equation": found.equation or None}
+            labels |= {"first_error_step": found.step, "false_equation": " ".join(found.equation.split()) or None}
             labels["equations_checked"] = found.checked
         if options.keep == "found" and (found is None or found.step is None):
             yield Reject("no_false_equation")
@@ -70,7 +72,7 @@ def _split(text: str, splitter: str, where: str) -> Steps:
     if len(text) > MAX_TEXT:
         raise RecordError(f"{where}: a text has over {MAX_TEXT:,} characters.", reason="too_long")
     try:
-        return split_steps(text, splitter)
+        return split_steps(blanked_annotations(text), splitter)
     except StepError as error:
         raise RecordError(f"{where}: {error}", reason="no_steps") from error
 

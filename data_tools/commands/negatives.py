@@ -8,7 +8,7 @@ from pydantic import Field
 
 from data_tools.command import Options, RunInfo, stream_command
 from data_tools.errors import DataToolsError
-from data_tools.pairing import Pool, best_right, plausible, pools
+from data_tools.pairing import COLUMNS, Pool, best_right, plausible, pools
 from data_tools.run import Output, Reject, Row, StreamFunction
 
 
@@ -25,7 +25,7 @@ class NegativesOptions(Options):
     threshold: float = Field(0.5, description="least reward of a right sample, where nothing else says what is right")
 
 
-@stream_command(NegativesOptions)
+@stream_command(NegativesOptions, reads=lambda options: COLUMNS, together="prompt")
 def negatives(options: NegativesOptions, run: RunInfo) -> StreamFunction:
     """Choose plausible negatives: of each problem's wrong samples those that look most like right ones.
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from data_tools.command import Options, RunInfo, stream_command
 from data_tools.inject import row_random
-from data_tools.pairing import Pool, different_pairs, irpo_pairs, pools, rank_pairs, without_similar
+from data_tools.pairing import COLUMNS, Pool, different_pairs, irpo_pairs, pools, rank_pairs, without_similar
 from data_tools.run import Output, Reject, Row, StreamFunction
 
 _COUNTS = {"irpo": 10, "dpo_st": 3}
@@ -31,7 +31,7 @@ class PairOptions(Options):
     threshold: float = Field(0.5, description="least reward of a right sample, where nothing else says what is right")
 
 
-@stream_command(PairOptions, tally=("pair_kind",))
+@stream_command(PairOptions, tally=("pair_kind",), reads=lambda options: COLUMNS, together="prompt")
 def pair(options: PairOptions, run: RunInfo) -> StreamFunction:
     """Pair right with wrong samples of the same problem, as IRPO or DPO-ST do.
 
@@ -81,7 +81,7 @@ def _chosen(
     count = options.count or _COUNTS[options.method]
     if options.method == "irpo":
         for side in (right, wrong):
-            row_random(seed, pool.id, "pair").shuffle(side)
+            row_random(seed, " ".join(pool.asked.split()), "pair").shuffle(side)
         yield from irpo_pairs(right, wrong, min(count, different_pairs(right, wrong)))
         return
     right, wrong = (without_similar(side, options.max_similarity) for side in (right, wrong))

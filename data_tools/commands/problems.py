@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from data_tools.command import app
-from data_tools.manifest import FileNote, Plan, manifest, write_manifest
+from data_tools.manifest import FileNote, Plan, manifest, refuse_folders, refuse_foreign, write_manifest
 from data_tools.problems import FLAW_ELSEWHERE, Flaw, make_problems
 from data_tools.records import read_numbered, text_field, write_records
 
@@ -26,10 +26,18 @@ def problems(
     exclude: Annotated[
         list[Path] | None, typer.Option(help="JSON-lines file whose prompts must not occur; may be repeated")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a file that another run made")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="do everything but write")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="report as one JSON object")] = False,
 ) -> None:
     """Write seeded arithmetic word problems with step-by-step solutions and answers."""
+    options = {"count": number, "flaw": flaw, "flaw_elsewhere": flaw_elsewhere}
+    plan = Plan("problems", options, seed, "1/1", [FileNote.of(path) for path in exclude or ()])
+    manifest_file = out.with_name(f"{out.name}.manifest.json")
+    if not dry_run:
+        refuse_folders(out, manifest_file)
+        if not overwrite:
+            refuse_foreign(manifest_file, plan.key, [out])
     excluded = {prompt for path in exclude or () for prompt in _prompts(path)}
     made = make_problems(number, seed=seed, flaw=Flaw(flaw, flaw_elsewhere) if flaw > 0 else None, exclude=excluded)
     summary = {
@@ -44,10 +52,7 @@ def problems(
     }
     if not dry_run:
         write_records(out, (problem.record() for problem in made))
-        options = {"count": number, "flaw": flaw, "flaw_elsewhere": flaw_elsewhere}
-        plan = Plan("problems", options, seed, "1/1", [FileNote.of(path) for path in exclude or ()])
         counts = {name: summary[name] for name in ("count", "with_distractor", "with_planted_flaw")}
-        manifest_file = out.with_name(f"{out.name}.manifest.json")
         write_manifest(manifest_file, manifest(plan, [FileNote.of(out, out.name)], counts))
     flawed = f", {summary['with_planted_flaw']} with a planted flaw" if flaw > 0 else ""
     _report(summary, f"{out}: {'would write' if dry_run else 'wrote'} {len(made)} problems{flawed}.", as_json=as_json)

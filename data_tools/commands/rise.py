@@ -8,6 +8,7 @@ from pydantic import Field
 from data_tools.command import RunInfo, stream_command
 from data_tools.generators import GeneratorOptions, files_read, open_generator
 from data_tools.inject import Filters
+from data_tools.pipelines.problem import COLUMNS
 from data_tools.pipelines.rise import RISE
 from data_tools.pipelines.samples import Sampling
 from data_tools.pipelines.windows import through
@@ -33,7 +34,7 @@ class RiseOptions(GeneratorOptions):
     min_similarity: float = Field(0.8, ge=0, le=1, description="least similarity of right and edited step, 1 is equal")
 
 
-@stream_command(RiseOptions, tally=("pair_kind", "error_kind"), also=files_read)
+@stream_command(RiseOptions, tally=("pair_kind", "error_kind"), also=files_read, reads=lambda options: COLUMNS)
 def rise(options: RiseOptions, run: RunInfo) -> StreamFunction:
     """Make RISE pairs: steps of right samples against the same steps with one error, beside ordinary pairs.
 

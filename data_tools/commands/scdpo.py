@@ -7,6 +7,7 @@ from pydantic import Field
 
 from data_tools.command import RunInfo, stream_command
 from data_tools.generators import GeneratorOptions, files_read, open_generator
+from data_tools.pipelines.problem import COLUMNS
 from data_tools.pipelines.samples import Sampling
 from data_tools.pipelines.scdpo import SCDPO, Heat
 from data_tools.pipelines.windows import through
@@ -36,7 +37,7 @@ class ScdpoOptions(GeneratorOptions):
     max_steps: int = Field(24, ge=1, le=1000, description="longest solution, in steps")
 
 
-@stream_command(ScdpoOptions, tally=("pair_kind", "solution_step"), also=files_read)
+@stream_command(ScdpoOptions, tally=("pair_kind", "solution_step"), also=files_read, reads=lambda options: COLUMNS)
 def scdpo(options: ScdpoOptions, run: RunInfo) -> StreamFunction:
     """Make SCDPO pairs: right solutions, and the same continued from a random step until they end wrong.
 

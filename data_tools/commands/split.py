@@ -8,7 +8,7 @@ from pydantic import Field
 
 from data_tools.command import Options, RunInfo, record_command
 from data_tools.errors import DataToolsError, RecordError
-from data_tools.run import Output, Part, RecordFunction, Row
+from data_tools.run import RESERVED, Output, Part, RecordFunction, Row
 
 
 class SplitOptions(Options):
@@ -59,6 +59,8 @@ def _shares(given: Sequence[str]) -> list[tuple[str, float]]:
             shares.append((name, float(share)))
         except ValueError:
             raise DataToolsError(f"--part must be NAME=SHARE, for instance train=0.9; got '{text}'.") from None
+        if name in RESERVED:
+            raise DataToolsError(f"--part: '{name}' is a name that the run itself uses; give the part another.")
         if not name.replace("_", "").replace("-", "").isalnum() or not 0 < shares[-1][1] <= 1:
             raise DataToolsError(f"--part must be a plain name and a share above 0; got '{text}'.")
     if abs(sum(share for _, share in shares) - 1) > 1e-9 or len({name for name, _ in shares}) < len(shares):

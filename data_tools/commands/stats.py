@@ -23,7 +23,10 @@ class StatsOptions(Options):
 
 @report_command(StatsOptions)
 def stats(options: StatsOptions, run: RunInfo) -> Callable[[Iterator[Row]], Report]:
-    """Count rows, columns, lengths and kinds. Memory does not grow with the file."""
+    """Count rows, columns, lengths and kinds. Memory does not grow with the file.
+
+    Records that cannot be read are counted as `unreadable`; a file of such records only is refused.
+    """
 
     def table(rows: Iterator[Row]) -> Report:
         count = 0
@@ -45,6 +48,7 @@ def stats(options: StatsOptions, run: RunInfo) -> Callable[[Iterator[Row]], Repo
                 longer[_compare(len(texts["chosen"]), len(texts["rejected"]))] += 1
         return {
             "rows": count,
+            "unreadable": run.missed.count,
             "columns": dict(columns.most_common()),
             "characters": {name: lengths[name].summary() for name in _TEXTS if lengths[name].seen},
             **({"longer side": dict(longer.most_common())} if longer else {}),

@@ -11,6 +11,7 @@ from data_tools.errors import DataToolsError
 from data_tools.generators import Generator, GeneratorOptions, files_read, journal_path, open_generator
 from data_tools.pipelines.judge import ByJudge
 from data_tools.pipelines.localise import ByEquations, ByLabels, ByRollouts, InTurn, Localiser
+from data_tools.pipelines.problem import COLUMNS
 from data_tools.pipelines.samples import Sampling
 from data_tools.pipelines.step_dpo import StepDPO
 from data_tools.pipelines.windows import through
@@ -50,7 +51,12 @@ class StepPairsOptions(GeneratorOptions):
     dataset: str = Field("step-dpo", description="what the rows' column 'dataset' says")
 
 
-@stream_command(StepPairsOptions, tally=("located_by", "solution_step"), also=files_read)
+def _reads(options: StepPairsOptions) -> list[str]:
+    given = options.wrong_from
+    return [*COLUMNS, "first_error_step", *([given, f"{given}_steps"] if given else [])]
+
+
+@stream_command(StepPairsOptions, tally=("located_by", "solution_step"), also=files_read, reads=_reads)
 def step_pairs(options: StepPairsOptions, run: RunInfo) -> StreamFunction:
     """Make Step-DPO pairs: a model's own wrong steps, and right ones that it writes in their place.
 

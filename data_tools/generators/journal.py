@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from data_tools.errors import DataToolsError
+from data_tools.errors import NOT_GENERATED, DataToolsError
 from data_tools.generators.request import Answer, Generator, GenFailure, GenRequest, GenResult, request_key
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class Journaled:
 
     def _new(self, requests: Sequence[GenRequest]) -> Iterator[tuple[int, Answer]]:
         if self._generator is None:
-            failure = GenFailure("not_generated", "a dry run asks no model; the journal has no answer")
+            failure = GenFailure(NOT_GENERATED, "a dry run asks no model; the journal has no answer")
             yield from ((place, failure) for place in range(len(requests)))
             return
         self.asked += len(requests)

@@ -1,10 +1,11 @@
 """How a command's options say which model answers, and the generator that they mean."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -46,15 +47,55 @@ class GeneratorOptions(Options):
 Opener = Callable[[GeneratorOptions], Generator]
 
 
-def _server(options: GeneratorOptions) -> Generator:
-    if options.url is None or options.model is None:
-        raise DataToolsError("--generator server needs --url and --model.")
+_SECRET_NAMES = frozenset({"apikey", "xapikey", "authorization", "proxyauthorization"})
+_SHORT_KEY = 8
+"""Characters. A shorter key (EMPTY, none) is a placeholder and may stand within a text by chance."""
+
+
+def _body(options: GeneratorOptions) -> dict[str, Any]:
+    """The further fields of requests. Raises: `DataToolsError` for what is no JSON object, and for secrets."""
     try:
         body = json.loads(options.body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataToolsError(f"--body is no JSON: {error}.") from None
     if not isinstance(body, dict):
         raise DataToolsError("--body must be a JSON object.")
+    _refuse_secrets(body, "--body", options.key_variable)
+    for name in ("url", "template", "model"):
+        _refuse_secrets(getattr(options, name), f"--{name}", options.key_variable)
+    return body
+
+
+def _refuse_secrets(value: Any, option: str, variable: str) -> None:
+    """Raises: `DataToolsError` if the key, or a member that is named like one, is in what manifests and journals show.
+
+    The message says where, never what.
+    """
+    key = os.environ.get(variable, "").strip()
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            for name in item:
+                if "".join(filter(str.isalnum, name)).lower() in _SECRET_NAMES:
+                    raise DataToolsError(
+                        f"{option} has a member '{name}', and what is given there stands in the manifest. Put the key "
+                        f"into the environment variable {variable} (--key-variable); it is sent as a header."
+                    )
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list):
+            waiting += item
+        elif isinstance(item, str) and len(key) >= _SHORT_KEY and key in item:
+            raise DataToolsError(
+                f"{option} holds the key from {variable}, and what is given there stands in the manifest. Leave it "
+                "out: the key is sent as a header anyway."
+            )
+
+
+def _server(options: GeneratorOptions) -> Generator:
+    if options.url is None or options.model is None:
+        raise DataToolsError("--generator server needs --url and --model.")
+    body = _body(options)
     if options.endpoint == "completions" and "{prompt}" not in options.template:
         raise DataToolsError("--template must contain {prompt}.")
     return Server(
@@ -98,6 +139,7 @@ def open_generator(options: GeneratorOptions, run: RunInfo) -> Iterator[Generato
         raise DataToolsError(
             f"--generator {options.generator} comes with prefopt: run `prefopt data` instead of `python -m data_tools`."
         )
+    _body(options)  # it goes into the manifest, whatever the generator
     generator = opener(options)
     if options.generator == "recorded":
         yield generator

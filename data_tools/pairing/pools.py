@@ -13,6 +13,10 @@ from data_tools.fields import optional_text, text_of
 from data_tools.pipelines.problem import is_right
 from data_tools.run import Reject, Row
 
+_MANY = {"labels": "label", "rewards": "reward", "scores": "score", "mean_logps": "mean_logp"}
+COLUMNS = ("prompt", "answer", "solution", "completion", "response", "correct", *_MANY.values(), "responses", *_MANY)
+"""What is read of a row."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -42,7 +46,7 @@ class Pool:
 
 
 def pools(rows: Iterable[Row], rejects: list[Reject], *, threshold: float = 0.5) -> Iterator[Pool]:
-    """Samples by prompt, in the order in which prompts first occur.
+    """Samples by prompt, in the order in which prompts first occur; those of one prompt are sorted by their texts.
 
     A row has one sample (`completion` or `response`) or several (`responses`). What is right is said by `label` (or
     `labels`), else by comparing with `answer`, else by a `reward` (or `rewards`) of at least `threshold`. Rows wait in
@@ -86,6 +90,8 @@ def _pool(rows: Iterable[Row], rejects: list[Reject], threshold: float) -> Pool 
             pool = Pool(row.id, row.line, record["prompt"], asked, optional_text(record, "answer"), gold)
         pool.gold = pool.gold or gold
         pool.samples += samples
+    if pool is not None:
+        pool.samples.sort(key=lambda sample: (sample.text, str(sample.right), sample.score or 0, sample.mean_logp or 0))
     return pool
 
 
@@ -96,14 +102,13 @@ def _samples(row: Row, threshold: float) -> Iterator[Sample]:
         yield _sample(row, text, record, threshold)
         return
     many = record["responses"]
-    columns = {"labels": "label", "rewards": "reward", "scores": "score", "mean_logps": "mean_logp"}
-    for name in columns:
+    for name in _MANY:
         if record.get(name) is not None and (not isinstance(record[name], list) or len(record[name]) != len(many)):
             raise RecordError(f"{row.where}: '{name}' must be a list as long as 'responses'.", reason="bad_label")
     for place, text in enumerate(many):
         if not isinstance(text, str) or not text.strip():
             continue
-        values = {one: record[name][place] for name, one in columns.items() if record.get(name) is not None}
+        values = {one: record[name][place] for name, one in _MANY.items() if record.get(name) is not None}
         yield _sample(row, text, {"answer": record.get("answer"), **values}, threshold)
 
 

@@ -13,6 +13,8 @@ from data_tools.generators import GenFailure, GenReply
 from data_tools.run import Reject, Row
 
 _SOLUTIONS = ("solution", "completion", "chosen")
+COLUMNS = ("prompt", "answer", *_SOLUTIONS)
+"""What is read of a record."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from data_tools.duplicates import NearIndex, digest
 from data_tools.duplicates.places import Places, Seen
 from data_tools.others import readable
+from data_tools.reading import Missed
 from data_tools.texts import RowTexts, row_texts
 
 BETWEEN = {
@@ -21,13 +22,19 @@ BETWEEN = {
 class Between:
     """What is wrong between rows: duplicates, contradictions, prompts that stand in another split."""
 
-    def __init__(self, near: float, across: Sequence[Path] = (), *, same_numbers: bool = True) -> None:
+    def __init__(
+        self, near: float, across: Sequence[Path] = (), missed: Missed | None = None, *, same_numbers: bool = True
+    ) -> None:
         self._places = Places()
         self._rows, self._prompts, self._others = Seen(), Seen(), Seen()
         self._chosen, self._rejected = Seen(), Seen()
         self._near = NearIndex(near, same_numbers=same_numbers) if near < 1 else None
-        for path in across:
-            self._remember(path)
+        try:
+            for path in across:
+                self._remember(path, missed)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def prompts(self) -> int:
@@ -78,9 +85,9 @@ class Between:
                 found.append(("contradiction", f"{side} here, the other in {self._places.name(other)}"))
         return found[:1]
 
-    def _remember(self, path: Path) -> None:
+    def _remember(self, path: Path, missed: Missed | None) -> None:
         file = self._places.file(path)
-        for line, record in readable(path):
+        for line, record in readable(path, missed):
             prompt = _flat(row_texts(record).prompt)
             if not prompt:
                 continue

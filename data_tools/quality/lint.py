@@ -15,9 +15,12 @@ from data_tools.quality.cues import FOLDS, Sparse, difference, find_cues
 from data_tools.quality.lengths import LengthGap
 from data_tools.quality.rules import RULES, Limits, broken
 from data_tools.quality.surface import VALUES
+from data_tools.reading import Missed
 from data_tools.run import Row
 from data_tools.texts import RowTexts, row_texts
 
+UNREADABLE = "unreadable_record"
+FILES = {UNREADABLE: "a line is no record: no JSON object, not UTF-8, damaged; also in files of --across and --against"}
 WHOLE = {
     "length": "one side is longer as a rule (effect size of 0.5 and more)",
     "format_cue": "surface features tell chosen from rejected",
@@ -78,16 +81,18 @@ class Findings:
 class Linter:
     """Sees rows one by one. What it keeps is hashes, and a sample for the classifier."""
 
-    def __init__(self, options: LintOptions, seed: int) -> None:
+    def __init__(self, options: LintOptions, seed: int, missed: Missed | None = None) -> None:
         self._options = options
+        self._missed = Missed() if missed is None else missed
         self._random = random.Random(f"lint|{seed}")
         self._rows = 0
         self.findings = Findings(options.ids)
         self.lengths = LengthGap()
         self._sample: list[tuple[Sparse, int]] = []
-        self._between = Between(options.near, options.across, same_numbers=not options.ignore_numbers)
-        names = NgramSet(options.ngram, (prompt for path in options.against for prompt in prompts_of(path)))
+        prompts = (prompt for path in options.against for prompt in prompts_of(path, self._missed))
+        names = NgramSet(options.ngram, prompts)
         self._known = names if options.against else None
+        self._between = Between(options.near, options.across, self._missed, same_numbers=not options.ignore_numbers)
 
     def see(self, row: Row) -> None:
         """Look at one row."""
@@ -103,18 +108,33 @@ class Linter:
             self.lengths.add(*texts.pair)
             self._draw(texts)
 
+    def close(self) -> None:
+        """Remove what lies in temporary files; a report can still be made."""
+        self._between.close()
+
     def report(self) -> dict[str, Any]:
         """All that was found."""
-        self._between.close()
+        self.close()
         cues = self._cues()
         return {
             "rows": self._rows,
+            "unreadable": self._missed.count,
             "prompts": self._between.prompts,
-            "findings": self.findings.report(max(self._rows, 1)),
+            "findings": self._unreadable() | self.findings.report(max(self._rows, 1)),
             "length": self.lengths.report(),
             "cues": cues,
             "failed": self._failed(cues),
         }
+
+    def _unreadable(self) -> dict[str, Any]:
+        """The finding about records that could not be read; empty if all could."""
+        missed = self._missed
+        if not missed.count:
+            return {}
+        most = self._options.ids or len(missed.first)
+        rows = [{"id": None, "file": file, "line": at, "detail": says} for file, at, says in missed.first[:most]]
+        share = missed.count / (missed.count + self._rows)
+        return {UNREADABLE: {"count": missed.count, "share": share, "says": FILES[UNREADABLE], "rows": rows}}
 
     def _draw(self, texts: RowTexts) -> None:
         """Keep a pair for the classifier: each has the same chance (reservoir sampling)."""
@@ -144,7 +164,8 @@ class Linter:
         }
 
     def _failed(self, cues: dict[str, Any]) -> list[str]:
-        found = list(self.findings.counts)
+        found = [UNREADABLE] if self._missed.count else []
+        found += list(self.findings.counts)
         found += ["length"] if abs(self.lengths.effect) >= 0.5 else []
         found += ["format_cue"] if cues["exceeds"] else []
         asked = self._options.fail_on
@@ -153,7 +174,7 @@ class Linter:
 
 def check_names(names: Sequence[str]) -> None:
     """Raises: `DataToolsError` for a finding that there is not."""
-    known = (*RULES, *BETWEEN, *WHOLE, "any")
+    known = (*RULES, *FILES, *BETWEEN, *WHOLE, "any")
     for name in names:
         if name not in known:
             raise DataToolsError(f"--fail-on: there is no finding '{name}'. Findings: {', '.join(known)}.")

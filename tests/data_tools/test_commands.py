@@ -8,6 +8,7 @@ import pytest
 from pydantic import Field
 
 from data_tools import command
+from data_tools.annotations import blanked_annotations, without_annotations
 from data_tools.cli import main
 from data_tools.command import Options, RunInfo, record_command
 from data_tools.records import read_records, write_records
@@ -78,7 +79,7 @@ def test_programs_get_a_wrong_version_that_fails_a_test(source: Path) -> None:
 def test_what_is_on_can_be_switched_off(source: Path, capsys: Captured) -> None:
     """Without the check on looks, negative results appear where there were none."""
     arguments = ["inject", str(source), "--out", str(source.with_name("out.jsonl")), "--kind", "operand_swap", "--json"]
-    assert main([*arguments, "--dry-run"]) == 0
+    assert main([*arguments, "--dry-run"]) == 1  # no row at all
     usual = json.loads(capsys.readouterr().out)["written"]
     assert main([*arguments, "--no-plausible", "--dry-run"]) == 0
     assert json.loads(capsys.readouterr().out)["written"] > usual
@@ -111,6 +112,46 @@ def test_label_finds_the_first_false_equation(source: Path) -> None:
     assert [(row["id"], row["first_error_step"]) for row in read_records(out)] == [("b", 2), ("c", 1), ("d", 1)]
 
 
+ANNOTATED = (
+    "Step 1: Natalia sold 48 / 2 = <<48/2=24>>24 clips in May.\n"
+    "Step 2: Natalia sold 48 + 24 = <<48+24=72>>72 clips altogether.\n"
+    "#### 72"
+)
+
+
+@pytest.mark.parametrize("mode", ["step", "suffix", "full"])
+def test_pairs_have_no_calculator_annotations(source: Path, capsys: Captured, mode: str) -> None:
+    """A seed may edit any number; none of the edits may lie in an annotation alone."""
+    write_records(source, [{"id": str(n), "prompt": "p", "solution": ANNOTATED, "answer": "72"} for n in range(60)])
+    out = source.with_name("out.jsonl")
+    assert main(["inject", str(source), "--out", str(out), "--mode", mode, "--json"]) == 0
+    rows = list(read_records(out))
+    assert len(rows) > 20
+    plain = ANNOTATED.replace("<<48/2=24>>", "").replace("<<48+24=72>>", "")
+    for row in rows:
+        assert row["chosen"] != row["rejected"]
+        assert "<<" not in row["initial_reason_steps"] + row["chosen"] + row["rejected"]
+        assert plain.startswith(row["initial_reason_steps"] + row["chosen"])
+        assert row["annotations_removed"] == 2
+    assert json.loads(capsys.readouterr().out)["annotations_removed"] == {"2": len(rows)}
+
+
+def test_only_calculations_are_annotations() -> None:
+    assert without_annotations("<<SYS>> a << 1 >> 2=<<1+1=2>>2 <<3>>") == ("<<SYS>> a  2=2 ", 3)
+    assert blanked_annotations("a <<1+1=2>>2") == "a          2"
+
+
+def test_label_reads_past_annotations(source: Path) -> None:
+    write_records(source, [{"solution": ANNOTATED.replace(">>72", ">>71")}, {"solution": ANNOTATED}])
+    out = source.with_name("out.jsonl")
+    assert main(["label", str(source), "--out", str(out)]) == 0
+    wrong, right = read_records(out)
+    assert (wrong["first_error_step"], wrong["false_equation"]) == (2, "48 + 24 = 71")
+    assert (right["first_error_step"], right["equations_checked"]) == (None, 2)
+    first, end = right["solution_steps"][0]
+    assert right["solution"][first:end] == ANNOTATED.splitlines()[0]
+
+
 def test_split_keeps_problems_together_whatever_else_is_there(source: Path) -> None:
     rows = [{"prompt": f"p{n % 60}", "n": n} for n in range(240)]
     write_records(source, rows)
@@ -127,10 +168,69 @@ def test_split_keeps_problems_together_whatever_else_is_there(source: Path) -> N
         assert {row["prompt"] for row in read_records(source.with_name(f"b.{part}.jsonl"))} <= prompts
 
 
+def test_the_manifest_of_another_split_is_kept(source: Path, capsys: Captured) -> None:
+    out, manifest = source.with_name("a.jsonl"), source.with_name("a.jsonl.manifest.json")
+    first = ["split", str(source), "--out", str(out), "--part", "train=0.5", "--part", "dev=0.5"]
+    second = ["split", str(source), "--out", str(out), "--part", "left=0.5", "--part", "right=0.5"]
+    assert main(first) == 0
+    before = manifest.read_bytes()
+    assert main(second) == 2
+    assert "a.jsonl.manifest.json: is the manifest of another run, which made a.train.jsonl." in capsys.readouterr().err
+    assert manifest.read_bytes() == before
+    assert not source.with_name("a.left.jsonl").exists()
+    assert main(first) == 0
+    assert main([*second, "--overwrite"]) == 0
+    for name in ("left", "right"):
+        source.with_name(f"a.{name}.jsonl").unlink()
+    for name in ("train", "dev"):
+        source.with_name(f"a.{name}.jsonl").unlink()
+    assert main(first) == 0
+    for part in ("train", "dev"):
+        source.with_name(f"a.{part}.jsonl").unlink()
+    manifest.write_text("[1]")
+    assert main(first) == 2
+    assert "exists and is no manifest" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["--json"]])
+def test_a_run_that_uses_nothing_has_failed(source: Path, capsys: Captured, more: list[str]) -> None:
+    write_records(source, [{"prompt": "p"}, {"prompt": "q"}, {"prompt": "q", "solution": "no numbers"}])
+    for _ in "ab":
+        assert main(["inject", str(source), "--out", str(source.with_name("out.jsonl")), *more]) == 1
+        captured = capsys.readouterr()
+        said = "the commonest reason of 3 rejects is 'missing_column' (2 times), from 3 records."
+        assert f"error: no rows were made: {said}" in captured.err
+        if more == ["--json"]:
+            assert json.loads(captured.out)["rejected"] == 3
+    write_records(source, [])
+    assert main(["inject", str(source), "--out", str(source.with_name("other.jsonl"))]) == 0
+
+
+def test_reports_refuse_columns_that_are_not_there(source: Path, capsys: Captured) -> None:
+    assert main(["lint", str(source), "--column", "promt=prompt"]) == 2
+    assert "--column promt=prompt: no column 'promt' is read." in capsys.readouterr().err
+    assert main(["stats", str(source), "--column", "prompt=promt"]) == 2
+    assert "no record has a column 'promt'" in capsys.readouterr().err
+
+
+def test_an_output_that_is_a_folder_is_refused(source: Path, capsys: Captured) -> None:
+    for name in ("a.jsonl", "b.train.jsonl", "c.jsonl.manifest.json", "d.jsonl.rejects.jsonl"):
+        source.with_name(name).mkdir()
+    assert main(["label", str(source), "--out", str(source.with_name("a.jsonl")), "--overwrite"]) == 2
+    assert "a.jsonl: is a folder, so no file of that name can be written." in capsys.readouterr().err
+    for name in "bcd":
+        assert main(["split", str(source), "--out", str(source.with_name(f"{name}.jsonl"))]) == 2
+        assert "is a folder" in capsys.readouterr().err
+    assert main(["problems", str(source.with_name("a.jsonl")), "--count", "1"]) == 2
+    assert "a.jsonl: is a folder" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["split", "--part", "a=0.5"], "shares add up to 1; got a=0.5"),
+        (["split", "--part", "rejects=.9", "--part", "b=.1"], "'rejects' is a name that the run itself uses"),
+        (["split", "--part", "lock=1"], "'lock' is a name that the run itself uses"),
         (["split", "--part", "a=x"], "--part must be NAME=SHARE"),
         (["split", "--part", "../a=1"], "must be a plain name"),
         (["inject", "--kind", "typo"], "there is no kind 'typo' of errors"),
@@ -139,6 +239,14 @@ def test_split_keeps_problems_together_whatever_else_is_there(source: Path) -> N
         (["inject", "--min-similarity", "2"], "--min-similarity: Input should be less than or equal to 1; got 2.0"),
         (["inject", "--domain", "code"], "give --mode full"),
         (["inject", "--shard", "3/2"], "--shard must be i/n"),
+        (["inject", "--column", "solutoin=solution"], "OURS comes first: --column solution=solutoin."),
+        (["inject", "--column", "solutoin=worked"], "no column 'solutoin' is read. Columns: id, prompt, solution"),
+        (["inject", "--column", "solutoin=worked"], "Did you mean 'solution'?"),
+        (
+            ["inject", "--column", "prompt=promt"],
+            "no record has a column 'promt'. Columns: id, prompt, solution",
+        ),
+        (["filter", "--column", "prompt=promt"], "Did you mean 'prompt'?"),
         (["inject", "--column", "prompt"], "--column must be OURS=THEIRS"),
     ],
 )

@@ -111,7 +111,7 @@ def test_a_line_of_ten_megabytes_is_a_counted_reject(tmp_path: Path, solution: s
 def test_a_record_without_what_is_needed_is_rejected(tmp_path: Path, record: dict[str, object], reason: str) -> None:
     source = tmp_path / "in.jsonl"
     write_records(source, [record])
-    assert main(["inject", str(source), "--out", str(tmp_path / "out.jsonl"), "--json"]) == 0
+    assert main(["inject", str(source), "--out", str(tmp_path / "out.jsonl"), "--json"]) == 1
     (entry,) = read_records(tmp_path / "out.jsonl.rejects.jsonl")
     assert entry["reason"] == reason
 

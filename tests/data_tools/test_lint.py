@@ -345,3 +345,48 @@ def test_filter_takes_rules_limits_and_a_test_set(source: Path, capsys: Captured
     assert json.loads(capsys.readouterr().out)["rejected"] == 0
     assert main([*arguments, "--rule", "typo"]) == 2
     assert "there is no rule 'typo'. Rules: unreadable, empty" in capsys.readouterr().err
+
+
+BROKEN = '{"prompt": "p", "chosen": "a", "rejected": "b"}\n{"prompt": \n[1]\n'
+
+
+def test_lint_counts_records_that_cannot_be_read(tmp_path: Path, capsys: Captured) -> None:
+    good, broken = tmp_path / "good.jsonl", tmp_path / "broken.jsonl"
+    write_records(good, [row(prompt="q")])
+    broken.write_text(BROKEN)
+    code, report = lint(broken, capsys, "--fail-on", "any")
+    finding = report["findings"]["unreadable_record"]
+    assert (code, report["rows"], report["unreadable"], finding["count"]) == (1, 1, 2, 2)
+    assert report["failed"][0] == "unreadable_record"
+    assert [entry["line"] for entry in finding["rows"]] == [2, 3]
+    assert "not valid JSON" in finding["rows"][0]["detail"]
+    for option in ("--across", "--against"):
+        code, report = lint(good, capsys, option, str(broken), "--fail-on", "unreadable_record")
+        assert (code, report["unreadable"]) == (1, 2)
+        assert report["findings"]["unreadable_record"]["rows"][0]["file"] == str(broken)
+    assert main(["lint", str(broken)]) == 0
+    text = capsys.readouterr().out
+    assert "2 records could not be read" in text
+    assert f"{broken} (line 3): expected one JSON object a line; got list." in text
+    assert main(["stats", str(broken), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unreadable"] == 2
+
+
+def test_files_of_which_nothing_can_be_read_are_refused(tmp_path: Path, capsys: Captured) -> None:
+    good, broken, empty = (tmp_path / f"{name}.jsonl" for name in ("good", "broken", "empty"))
+    write_records(good, [row(prompt="q")])
+    broken.write_text("x\ny\n")
+    empty.write_text("")
+    out = str(tmp_path / "out.jsonl")
+    for arguments in (
+        ["lint", str(broken)],
+        ["stats", str(broken)],
+        ["lint", str(good), "--across", str(broken)],
+        ["lint", str(good), "--against", str(broken)],
+        ["filter", str(good), "--out", out, "--against", str(broken)],
+        ["dedupe", str(good), "--out", out, "--across", str(broken)],
+    ):
+        assert main(arguments) == 2
+        assert "broken.jsonl: none of its 2 records can be read. Line 1: not valid JSON" in capsys.readouterr().err
+    assert main(["lint", str(good), "--against", str(empty)]) == 2
+    assert "empty.jsonl: has no records to compare with." in capsys.readouterr().err

@@ -20,8 +20,10 @@ Captured = pytest.CaptureFixture[str]
 def run(tmp_path: Path, name: str, rows: list[dict[str, Any]], *options: str) -> list[dict[str, Any]]:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     write_records(source, rows)
-    assert main([name, str(source), "--out", str(out), "--overwrite", "--json", *options]) == 0
-    return list(read_records(out))
+    code = main([name, str(source), "--out", str(out), "--overwrite", "--json", *options])
+    found = list(read_records(out))
+    assert code == (0 if found else 1)
+    return found
 
 
 def rejects(tmp_path: Path) -> dict[str, str]:
@@ -140,3 +142,19 @@ def test_a_form_that_is_no_expression_is_refused(tmp_path: Path, capsys: Capture
     write_records(source, [])
     assert main(["negatives", str(source), "--out", str(tmp_path / "o.jsonl"), "--form", "("]) == 2
     assert "--form is no regular expression" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["pair", "negatives"])
+def test_shards_and_the_order_of_rows_change_no_pair(tmp_path: Path, name: str) -> None:
+    rows = [
+        {"id": f"{n}", "prompt": f"p{n % 5}", "completion": f"text {n}", "label": n % 3 == 0, "score": n / 60}
+        for n in range(60)
+    ]
+
+    def pairs(rows: list[dict[str, Any]], *options: str) -> list[tuple[str, str, str]]:
+        return sorted((r["prompt"], r["chosen"], r["rejected"]) for r in run(tmp_path, name, rows, *options))
+
+    whole = pairs(rows)
+    assert len(whole) >= 5
+    assert pairs(rows[::-1]) == whole
+    assert sorted(pair for shard in ("1/2", "2/2") for pair in pairs(rows, "--shard", shard)) == whole

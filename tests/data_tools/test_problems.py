@@ -215,6 +215,23 @@ def test_command_writes_what_the_function_makes(tmp_path: Path, capsys: pytest.C
     assert not {row["prompt"] for row in read_records(first)} & {row["prompt"] for row in read_records(second)}
 
 
+def test_a_file_of_another_run_is_kept_unless_overwriting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("mine\n")
+    assert main(["problems", str(out), "--count", "3"]) == 2
+    assert "out.jsonl: exists and was not made by this command. --overwrite replaces it." in capsys.readouterr().err
+    assert out.read_text() == "mine\n"
+    assert main(["problems", str(out), "--count", "3", "--dry-run"]) == 0
+    assert main(["problems", str(out), "--count", "3", "--overwrite"]) == 0
+    written = out.read_bytes()
+    assert main(["problems", str(out), "--count", "3"]) == 0
+    assert out.read_bytes() == written
+    assert main(["problems", str(out), "--count", "4"]) == 2
+    out.write_bytes(written[:-1])
+    assert main(["problems", str(out), "--count", "3"]) == 2
+    assert out.read_bytes() == written[:-1]
+
+
 def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert main(["problems", str(tmp_path / "out.jsonl"), "--count", "3", "--dry-run"]) == 0
     assert list(tmp_path.iterdir()) == []

@@ -10,10 +10,22 @@ from typing import Any
 
 import pytest
 
+from data_tools.cli import main
+from data_tools.command import RunInfo
 from data_tools.errors import DataToolsError
-from data_tools.generators import GenRequest, Journal, Journaled, Server, ServerSettings, generate
+from data_tools.generators import (
+    GeneratorOptions,
+    GenRequest,
+    Journal,
+    Journaled,
+    Server,
+    ServerSettings,
+    generate,
+    open_generator,
+)
 from data_tools.generators.exchange import Place
 from data_tools.generators.patience import Backoff, Pace, retry_after
+from data_tools.records import write_records
 from tests.data_tools.misbehaving import Misbehaving, serving
 
 QUICK = Backoff(retries=3, first=0.01, most=0.05)
@@ -263,3 +275,47 @@ def test_a_stopped_run_waits_for_no_turn() -> None:
     assert pace.wait()
     pace.stopped.set()
     assert not pace.wait()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ('{"extra": ["Bearer very-secret-key"]}', "--body holds the key from SOME_KEY"),
+        ('{"very-secret-key": 1}', "--body holds the key from SOME_KEY"),
+        ('{"api_key": "other"}', "--body has a member 'api_key'"),
+        ('{"extra_headers": {"Authorization": "Bearer other"}}', "--body has a member 'Authorization'"),
+        ('{"x": [{"X-Api-Key": ""}]}', "--body has a member 'X-Api-Key'"),
+        ("[]", "--body must be a JSON object"),
+    ],
+)
+@pytest.mark.parametrize("generator", ["server", "recorded"])
+def test_a_body_with_secrets_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    generator: str,
+    body: str,
+    message: str,
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "very-secret-key")
+    source = tmp_path / "in.jsonl"
+    write_records(source, [{"prompt": "p", "answer": "1"}])
+    recording = tmp_path / "answers.jsonl"
+    recording.write_text("")
+    asked = ["--generator", generator, "--url", "http://localhost:1/v1", "--model", "m", "--key-variable", "SOME_KEY"]
+    out = ["--out", str(tmp_path / "out.jsonl"), "--recording", str(recording)]
+    assert main(["scdpo", str(source), *out, *asked, "--body", body]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "very-secret-key" not in error
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or b"secret" not in file.read_bytes()
+
+
+def test_a_placeholder_for_a_key_may_stand_in_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "EMPTY")
+    options = GeneratorOptions(
+        generator="server", url="http://localhost:1/v1", model="m", key_variable="SOME_KEY", body='{"x": "EMPTY"}'
+    )
+    with open_generator(options, RunInfo(0, Path("in.jsonl"), Path("out.jsonl"), dry_run=True)) as generator:
+        assert generator is not None
