@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from prefopt.context import StepContext
 from prefopt.losses import Objective
-from prefopt.scores import LossOutput, Scores
+from prefopt.scores import LossOutput, Scores, TokenStats
 
 PREPARED = "prepared"
 """The batch's mark that its loss is known and only the gradient is to be computed."""
@@ -32,7 +32,7 @@ def joined(parts: Sequence[Scores]) -> Scores:
     columns: dict[str, Any] = {}
     for item in fields(Scores):
         values = [getattr(part, item.name) for part in parts]
-        if isinstance(values[0], Tensor):
+        if all(isinstance(value, Tensor) for value in values):  # a column that some rows lack is none of the whole
             sizes = [max(value.shape[axis] for value in values) for axis in range(1, values[0].dim())]
             filler = -1 if item.name == "steps" else False if values[0].dtype == torch.bool else 0
             columns[item.name] = torch.cat([_padded(value, sizes, filler) for value in values])
@@ -70,8 +70,12 @@ def _given(scores: Scores, name: str) -> bool:
     return getattr(scores, name) is not None
 
 
-def surrogate(stats: Any, batch: dict[str, Tensor]) -> Tensor:
+def surrogate(stats: TokenStats, batch: dict[str, Tensor]) -> Tensor:
     """A number whose gradient is this micro-batch's share of the step's: token values against kept derivatives."""
     terms = {"policy": stats.logps, "kl": stats.kl}
-    kept = [(terms[name], batch[key]) for name, key in DERIVATIVES.items() if key in batch]
-    return sum(((value.masked_fill(~batch["mask"], 0) * slope).sum() for value, slope in kept), torch.zeros(()))
+    total = torch.zeros((), device=batch["mask"].device)
+    for name, key in DERIVATIVES.items():
+        value = terms[name]
+        if key in batch and value is not None:
+            total = total + (value.masked_fill(~batch["mask"], 0) * batch[key]).sum()
+    return total

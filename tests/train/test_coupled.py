@@ -215,3 +215,17 @@ def test_a_window_of_each_rank_is_counted_for_each_rank(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="loss 'irpo' compares prompts"):
         check_window(Objective.of(get_loss("irpo", nll_norm="batch_tokens")), args, "micro")
     check_window(Objective.of(get_loss("irpo")), args, "micro")
+
+
+def test_a_column_that_only_some_rows_have_does_not_break_a_window(tmp_path: Path) -> None:
+    rows = [{**row, "external": [1.0, 0.0]} if n % 2 else row for n, row in enumerate(tiny_rows(8))]
+    options: dict[str, Any] = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4, "max_steps": 2}
+    run = PreferenceTrainer(
+        tiny_model(),
+        arguments(tmp_path, **options),
+        objective=get_loss("dr_dpo"),
+        train_dataset=rows,
+        coupling="step",
+    )
+    run.train()
+    assert history(run, "dr_dpo/effective_share")[0] == pytest.approx(1, abs=1e-3)
