@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -12,67 +12,40 @@ from torch import Tensor, nn
 
 from prefopt.errors import ConfigError
 from prefopt.scores import Need, TokenStats
+from prefopt.scoring.attention import attention_inputs, windows_of
 from prefopt.scoring.chunked import chunk_tokens, chunked_statistics
 from prefopt.scoring.distributions import Distributions
 from prefopt.scoring.heads import Head, causal_model, find_head, keeps_logits, last_hidden_states, verify_head
+from prefopt.scoring.layout import Batch, Layout, separate, shared_prefix
+from prefopt.scoring.modes import evaluating
 from prefopt.scoring.tokens import token_statistics
 
 logger = logging.getLogger(__name__)
 
-Batch = Mapping[str, Tensor]
 Backend = Literal["auto", "chunked", "plain"]
+LayoutName = Literal["auto", "shared_prefix", "separate"]
 
 STATISTICS = frozenset({Need.KL, Need.SUM_SQUARES})
 """What a scorer computes beside log-probabilities when it is asked to: fields of `TokenStats`."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The batch as the model sees it, and where each response token is predicted.
-
-    `input_ids`, `attention_mask` `[N, L]` hold one row per present response. For each scored token, in batch order,
-    `rows` and `columns` `[K]` are the place whose output predicts it, `labels` `[K]` its id; `mask` `[B, R, T]` says
-    where they go.
-    """
-
-    input_ids: Tensor
-    attention_mask: Tensor
-    rows: Tensor
-    columns: Tensor
-    labels: Tensor
-    mask: Tensor
-
-
-def separate(batch: Batch) -> Layout:
-    """One row per response, each with its own copy of the prompt. Missing responses get no row."""
-    ids, attention, mask = batch["input_ids"], batch["attention_mask"], batch["mask"]
-    present = attention.any(-1)  # [B, R]
-    b, r, t = mask.nonzero(as_tuple=True)  # [K] each
-    row_of = (present.flatten().cumsum(0) - 1).view(present.shape)
-    columns = batch["prompt_lengths"][b] + t
-    return Layout(
-        input_ids=ids[present],
-        attention_mask=attention[present],
-        rows=row_of[b, r],
-        columns=columns - 1,  # the output at a position predicts the next token
-        labels=ids[b, r, columns],
-        mask=mask,
-    )
 
 
 @dataclass
 class Scorer:
     """How a model's batches are scored: layout and backend, settled once per model.
 
-    `backend` `auto` takes `chunked` where the model's head is known and verified, `plain` elsewhere, and logs which.
-    `chunk` is in tokens; None means as many as fit 64 MiB of logits. `autocast` is the dtype that matrix products run
-    in over float32 weights, None for the weights' own.
+    `layout` `auto` takes `shared_prefix` where the model says the same in both layouts, which is tried on the first
+    batch with several responses, and `separate` elsewhere, and logs why. `backend` `auto` takes `chunked` where the
+    model's head is known and verified, `plain` elsewhere, and logs which. `chunk` is in tokens; None means as many as
+    fit 64 MiB of logits. `autocast` is the dtype that matrix products run in over float32 weights, None for the
+    weights' own.
     """
 
     backend: Backend = "auto"
     chunk: int | None = None
     autocast: torch.dtype | None = None
+    layout: LayoutName = "auto"
     _heads: dict[int, Head | None] = field(default_factory=dict, repr=False)
+    _shares: dict[int, bool] = field(default_factory=dict, repr=False)
 
     def __call__(
         self,
@@ -88,7 +61,7 @@ class Scorer:
         `wanted` names statistics that stand beside them; `Need.KL` compares with the `reference`'s distributions. With
         `distributions` the model's own come back too, for such a comparison.
         """
-        layout, head, names = separate(batch), self.head(model), sorted(set(wanted) & STATISTICS)
+        layout, head, names = self.laid_out(model, batch), self.head(model), sorted(set(wanted) & STATISTICS)
         with torch.autocast(layout.input_ids.device.type, dtype=self.autocast, enabled=self.autocast is not None):
             if head is None:
                 values = _logits(model, layout)
@@ -107,6 +80,28 @@ class Scorer:
             statistics["sum_squares"] = statistics["sum_squares"].detach()
         own = Distributions(values, head) if distributions else None
         return TokenStats(logps, **statistics, distributions=own)
+
+    def laid_out(self, model: nn.Module, batch: Batch) -> Layout:
+        """The batch as this model is to see it.
+
+        Raises: `ConfigError` when `shared_prefix` is asked of a model that does not say the same in it.
+        """
+        if self.layout == "separate" or (self.layout == "auto" and batch["mask"].shape[1] == 1):
+            return separate(batch)
+        key = id(causal_model(model))
+        if key not in self._shares:
+            self._shares[key] = self._settle_layout(model, batch)
+        return shared_prefix(batch) if self._shares[key] else separate(batch)
+
+    def _settle_layout(self, model: nn.Module, batch: Batch) -> bool:
+        try:
+            compare_layouts(model, batch, replace(self, _heads={}, _shares={}))
+        except ConfigError as error:
+            if self.layout == "shared_prefix":
+                raise
+            logger.info("scoring: one row per response, because %s", error)
+            return False
+        return True
 
     def head(self, model: nn.Module) -> Head | None:
         """The verified head of the chunked backend, None for the plain one."""
@@ -149,7 +144,48 @@ def _logits(model: nn.Module, layout: Layout) -> Tensor:
 
 
 def _forward(model: nn.Module, layout: Layout, **options: Tensor) -> Any:
-    return model(input_ids=layout.input_ids, attention_mask=layout.attention_mask, use_cache=False, **options)
+    seen = attention_inputs(model, layout)
+    return model(input_ids=layout.input_ids, use_cache=False, **seen, **options)
+
+
+_FULL_PRECISION = (5e-4, 2e-2)  # mean and largest difference of a token's log-probability between layouts, nats
+_HALF_PRECISION = (3e-2, 1.0)
+
+
+def compare_layouts(model: nn.Module, batch: Batch, scorer: Scorer) -> None:
+    """Score a batch in both layouts, and once compare the gradients of a few weights.
+
+    Raises: `ConfigError` when the model cannot be given a shared prefix, or says something else in it.
+    """
+    inner = causal_model(model)
+    kind = type(inner).__name__
+    windows_of(model)
+    weights = _some_weights(inner) if torch.is_grad_enabled() else []
+    found = []
+    with evaluating(model):
+        for layout in ("separate", "shared_prefix"):
+            try:
+                logps = replace(scorer, layout=layout, _shares={id(inner): True})(model, batch).logps
+            except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
+                raise ConfigError(f"{kind} does not take a shared prefix ({type(error).__name__}: {error})") from error
+            slope = logps.cos().detach()  # any fixed numbers; those of one layout serve both within its error
+            found.append((logps.detach(), torch.autograd.grad((logps * slope).sum(), weights) if weights else ()))
+    (ours, ours_slopes), (theirs, theirs_slopes) = found
+    gap = (ours - theirs).abs()[batch["mask"]]
+    half = scorer.autocast is not None or next(inner.parameters()).dtype in (torch.float16, torch.bfloat16)
+    mean, largest = _HALF_PRECISION if half else _FULL_PRECISION
+    if not (gap.mean() <= mean and gap.max() <= largest):
+        raise ConfigError(f"{kind} gives other log-probabilities with a shared prefix, {gap.max():.2g} nats apart")
+    for one, other in zip(ours_slopes, theirs_slopes, strict=True):
+        apart = (one - other).norm() / one.norm().clamp(min=1e-12)
+        if not apart <= (0.3 if half else 1e-2):
+            raise ConfigError(f"{kind} gives another gradient with a shared prefix, {apart:.2g} apart in relative norm")
+
+
+def _some_weights(model: nn.Module, *, limit: int = 2**22) -> list[nn.Parameter]:
+    """The first trained weights and the last, small enough that their gradient is no burden."""
+    trained = [p for p in model.parameters() if p.requires_grad and p.numel() <= limit]
+    return [trained[0], trained[-1]] if len(trained) > 1 else trained
 
 
 def score(model: nn.Module, batch: Batch, *, backend: Backend = "auto", chunk: int | None = None) -> TokenStats:

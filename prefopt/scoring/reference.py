@@ -13,7 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from prefopt.scores import TokenStats
-from prefopt.scoring.policy import Batch, Scorer
+from prefopt.scoring.layout import Batch
+from prefopt.scoring.modes import evaluating as evaluating
+from prefopt.scoring.modes import freeze as freeze
+from prefopt.scoring.policy import Scorer
 
 
 class Reference(Protocol):
@@ -106,22 +109,3 @@ class FrozenTwinReference(ModelReference):
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "base plus frozen starting adapter", **self.identity}
-
-
-@contextmanager
-def evaluating(*models: nn.Module) -> Iterator[None]:
-    """The models in evaluation mode inside the block, then as they were."""
-    training = [model.training for model in models]
-    for model in models:
-        model.eval()
-    try:
-        yield
-    finally:
-        for model, was in zip(models, training, strict=True):
-            model.train(was)
-
-
-def freeze(model: nn.Module) -> nn.Module:
-    """Evaluation mode and no gradients."""
-    model.requires_grad_(False)
-    return model.eval()

@@ -9,7 +9,8 @@ from prefopt.context import StepContext
 from prefopt.data.rows import PER_TOKEN
 from prefopt.errors import ConfigError
 from prefopt.losses import Loss, Objective
-from prefopt.scoring.policy import Batch, Scorer
+from prefopt.scoring.layout import Batch
+from prefopt.scoring.policy import Scorer
 from prefopt.scoring.reference import Reference, evaluating
 from prefopt.train.step import score_batch
 

@@ -13,7 +13,8 @@ from prefopt.context import StepContext
 from prefopt.errors import NonFiniteError
 from prefopt.losses import Loss, Objective
 from prefopt.scores import LossOutput, Need, Scores
-from prefopt.scoring.policy import STATISTICS, Batch, Scorer
+from prefopt.scoring.layout import Batch
+from prefopt.scoring.policy import STATISTICS, Scorer
 from prefopt.scoring.reference import Reference
 
 _COLUMNS = {

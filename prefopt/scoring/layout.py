@@ -1,0 +1,102 @@
+"""A batch `[B, R, L]` as the model sees it: one row per response, or one per prompt with all its responses behind it.
+
+With a shared prefix the prompt is computed once. Each response attends to the prompt and to itself, and its positions
+go on where the prompt ends, so every response token sees what it would see in a row of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Batch = Mapping[str, Tensor]
+
+_PADDING = -1  # segment of a column that holds nothing; 0 is the prompt, r + 1 response r
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The batch as the model sees it, and where each response token is predicted.
+
+    `input_ids` `[N, W]`; `attention_mask` int64 `[N, W]`, 1 for a column that holds a token. For each scored token, in
+    batch order, `rows` and `columns` `[K]` are the place whose output predicts it, `labels` `[K]` its id; `mask`
+    `[B, R, T]` says where they go. With a shared prefix, `positions` and `segments` int64 `[N, W]` say where in its
+    sequence a column stands and which response it belongs to.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    rows: Tensor
+    columns: Tensor
+    labels: Tensor
+    mask: Tensor
+    positions: Tensor | None = None
+    segments: Tensor | None = None
+
+    def visible(self, window: int | None = None) -> Tensor:
+        """Which column sees which, bool `[N, W, W]`, within `window` positions where attention slides.
+
+        A column without a token sees itself: to see nothing gives NaN.
+        """
+        assert self.positions is not None
+        assert self.segments is not None
+        query, key = self.segments.unsqueeze(2), self.segments.unsqueeze(1)
+        place = torch.arange(self.segments.shape[1], device=query.device)
+        seen = ((key == 0) | (key == query)) & (key != _PADDING) & (place <= place.unsqueeze(1))
+        if window is not None:  # positions, not columns: a response may stand far behind its prompt
+            seen &= self.positions.unsqueeze(2) - self.positions.unsqueeze(1) < window
+        return seen | torch.eye(len(place), dtype=torch.bool, device=query.device)
+
+
+def separate(batch: Batch) -> Layout:
+    """One row per response, each with its own copy of the prompt. Missing responses get no row."""
+    ids, attention, mask = batch["input_ids"], batch["attention_mask"], batch["mask"]
+    present = attention.any(-1)  # [B, R]
+    b, r, t = mask.nonzero(as_tuple=True)  # [K] each
+    row_of = (present.flatten().cumsum(0) - 1).view(present.shape)
+    columns = batch["prompt_lengths"][b] + t
+    return Layout(
+        input_ids=ids[present],
+        attention_mask=attention[present],
+        rows=row_of[b, r],
+        columns=columns - 1,  # the output at a position predicts the next token
+        labels=ids[b, r, columns],
+        mask=mask,
+    )
+
+
+def shared_prefix(batch: Batch) -> Layout:
+    """One row per prompt: `[prompt | response 0 | response 1 | ...]`, without padding between them."""
+    ids, prompt, mask = batch["input_ids"], batch["prompt_lengths"], batch["mask"]
+    lengths = (batch["attention_mask"].sum(-1) - prompt.unsqueeze(-1)).clamp(min=0)  # [B, R], 0 for a missing response
+    starts = prompt.unsqueeze(-1) + lengths.cumsum(-1) - lengths  # [B, R], first column of each response
+    width = int((prompt + lengths.sum(-1)).max().clamp(min=1))
+    place = torch.arange(ids.shape[-1], device=ids.device)
+
+    b, r, t = (place < lengths.unsqueeze(-1)).nonzero(as_tuple=True)  # every response token
+    target = (b, starts[b, r] + t)
+    row, column = (place < prompt.unsqueeze(-1)).nonzero(as_tuple=True)  # every prompt token
+    input_ids = ids.new_zeros(len(ids), width)
+    positions = torch.zeros_like(input_ids)
+    segments = torch.full_like(input_ids, _PADDING)
+    for to, token, position, segment in (
+        ((row, column), ids[row, 0, column], column, torch.zeros_like(column)),
+        (target, ids[b, r, prompt[b] + t], prompt[b] + t, r + 1),
+    ):
+        input_ids[to], positions[to], segments[to] = token, position, segment
+
+    b, r, t = mask.nonzero(as_tuple=True)  # [K] each, the scored tokens
+    before = torch.where(t == 0, prompt[b], starts[b, r] + t) - 1  # the first token is predicted by the prompt's last
+    return Layout(
+        input_ids=input_ids,
+        attention_mask=(segments != _PADDING).long(),
+        rows=b,
+        columns=before,
+        labels=ids[b, r, prompt[b] + t],
+        mask=mask,
+        positions=positions,
+        segments=segments,
+    )
