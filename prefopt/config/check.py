@@ -38,7 +38,6 @@ NOT_YET = (
     NotYet("reference.cache", ("auto", "off"), "a cache of reference log-probabilities"),
     NotYet("reference.sync", (), "a reference that moves during training"),
     NotYet("model.quantization", (), "training over quantized weights"),
-    NotYet("scoring.layout", ("auto", "separate"), "one row for all responses of a prompt"),
     NotYet("scoring.backend", ("auto", "chunked", "plain"), "TRL's fused head"),
     NotYet("scoring.tokens_per_batch", (), "cutting batches by tokens"),
     NotYet("safety.alarms", ([],), "a list of alarms"),

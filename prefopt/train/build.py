@@ -152,7 +152,8 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
         prepared = prepare(recipe, tokenizer, objective, args)
     warn_of_one_label(prepared["train"].rows, objective)
     model = load_policy(recipe.model)
-    scorer = default_scorer(args, cast("Backend", recipe.scoring.backend))  # the recipe's check refused `trl`
+    backend = cast("Backend", recipe.scoring.backend)  # the recipe's check refused `trl`
+    scorer = default_scorer(args, backend, recipe.scoring.layout)
     reference = choose_reference(recipe, model, objective, scorer, tokenizer)
     check_vocabulary(model, tokenizer, reference=reference.model if isinstance(reference, ModelReference) else None)
     run = RunDirectory(output)

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 from prefopt.config import Recipe
 from prefopt.losses import Objective
 from prefopt.scores import Need
-from prefopt.scoring.policy import Backend, Scorer
+from prefopt.scoring.policy import Backend, LayoutName, Scorer
 from prefopt.scoring.reference import (
     AdapterOffReference,
     FrozenTwinReference,
@@ -53,9 +53,10 @@ def choose_reference(
     )
 
 
-def default_scorer(args: TrainingArguments, backend: Backend = "auto") -> Scorer:
+def default_scorer(args: TrainingArguments, backend: Backend = "auto", layout: LayoutName = "auto") -> Scorer:
     """A scorer that computes in the precision the training arguments ask for."""
-    return Scorer(backend=backend, autocast=torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None)
+    precision = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None
+    return Scorer(backend=backend, layout=layout, autocast=precision)
 
 
 def initial_reference(model: nn.Module, needs: frozenset[Need], scorer: Scorer) -> Reference:
