@@ -211,7 +211,9 @@ def main() -> None:
     if options.one:
         print(json.dumps(measure(options.one, options.workload, options.precision, options.steps)))
         return
-    print(f"{'workload':10} {'precision':9} {'time, TRL / prefopt':>24} {'memory, prefopt / TRL':>24} {'s/step':>7} {'TRL':>7}")
+    print(
+        f"{'workload':10} {'precision':9} {'time, TRL / prefopt':>24} {'memory, prefopt / TRL':>24} {'s/step':>7} {'TRL':>7}"
+    )
     for name in options.workload.split(","):
         for precision in options.precision.split(","):
             pairs = [

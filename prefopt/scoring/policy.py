@@ -93,6 +93,13 @@ class Scorer:
             self._shares[key] = self._settle_layout(model, batch)
         return shared_prefix(batch) if self._shares[key] else separate(batch)
 
+    def settled(self, model: nn.Module) -> LayoutName:
+        """The layout of this model's batches; `auto` until the first batch with several responses has decided."""
+        shares = self._shares.get(id(causal_model(model)))
+        if self.layout == "auto" and shares is not None:
+            return "shared_prefix" if shares else "separate"
+        return self.layout
+
     def _settle_layout(self, model: nn.Module, batch: Batch) -> bool:
         try:
             compare_layouts(model, batch, replace(self, _heads={}, _shares={}))

@@ -39,15 +39,22 @@ def effective_plan(
         f"accumulation x {args.world_size} processes)",
         "steps": steps,
         "learning rate": f"{args.learning_rate:g}, {getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type)}",
-        "log-probabilities": f"{'plain' if head is None else 'chunked'}, one row per response",
+        "log-probabilities": f"{'plain' if head is None else 'chunked'}, {_LAYOUTS[trainer.scorer.settled(model)]}",
         "device": str(args.device),
     }
+
+
+_LAYOUTS = {
+    "shared_prefix": "one row per prompt with all its responses",
+    "separate": "one row per response",
+    "auto": "one row per prompt with all its responses where the model allows it",
+}
 
 
 def _objective_words(objective: Objective) -> list[str]:
     words = []
     for loss, weight in zip(objective.losses, objective.weights, strict=True):
-        options = ", ".join(f"{name} {value}" for name, value in loss.params.model_dump().items())
+        options = ", ".join(f"{name} {value}" for name, value in loss.params.written().items())
         words.append(f"{'' if weight == 1 else f'{weight:g} x '}{loss.name}" + (f" ({options})" if options else ""))
     return words
 

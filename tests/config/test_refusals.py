@@ -138,8 +138,6 @@ def test_everything_that_is_wrong_is_told_at_once_in_order(refused: Refused) -> 
         ("output_dir: run", "output_dir: run\nadapter: lora", "9: 'adapter' stands in the wrong place: write model.adapter."),
         ("output_dir: run", "output_dir: run\ndiagnostics: {every: 5}", "9: diagnostics: probing during training is not "
          "available yet. Leave it out."),
-        ("output_dir: run", "output_dir: run\nscoring: {layout: shared_prefix}", "9: scoring.layout: one row for all responses "
-         "of a prompt is not available yet. This version has auto and separate."),
         ("output_dir: run", "output_dir: run\nscoring: {backend: trl}", "9: scoring.backend: TRL's fused head is not available "
          "yet. This version has auto and chunked and plain."),
         ("output_dir: run", "output_dir: run\nscoring: {tokens_per_batch: 99}", "9: scoring.tokens_per_batch: cutting batches "
