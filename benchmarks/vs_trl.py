@@ -211,9 +211,8 @@ def main() -> None:
     if options.one:
         print(json.dumps(measure(options.one, options.workload, options.precision, options.steps)))
         return
-    print(
-        f"{'workload':10} {'precision':9} {'time, TRL / prefopt':>24} {'memory, prefopt / TRL':>24} {'s/step':>7} {'TRL':>7}"
-    )
+    titles = f"{'time, TRL / prefopt':>24} {'memory, prefopt / TRL':>24} {'s/step':>7} {'TRL':>7}"
+    print(f"{'workload':10} {'precision':9} {titles}")
     for name in options.workload.split(","):
         for precision in options.precision.split(","):
             pairs = [
@@ -223,10 +222,8 @@ def main() -> None:
             faster = [trl["seconds"] / our["seconds"] for trl, our in pairs]
             smaller = [our["mebibytes"] / trl["mebibytes"] for trl, our in pairs]
             seconds = [statistics.median(side["seconds"] for side in sides) for sides in zip(*pairs, strict=True)]
-            print(
-                f"{name:10} {precision:9} {spread(faster):>24} {spread(smaller):>24} {seconds[1]:7.2f} {seconds[0]:7.2f}",
-                flush=True,
-            )
+            figures = f"{spread(faster):>24} {spread(smaller):>24} {seconds[1]:7.2f} {seconds[0]:7.2f}"
+            print(f"{name:10} {precision:9} {figures}", flush=True)
 
 
 if __name__ == "__main__":
