@@ -160,6 +160,77 @@ def init(
     run(folder, overwrite=overwrite)
 
 
+@app.command()
+def diagnose(
+    out: Annotated[Path, typer.Option(help="new or empty folder for what is found", show_default=False)],
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="[RECIPE|RUN]", help="a recipe, or the directory of a finished run", show_default=False),
+    ] = None,
+    overrides: Overrides = None,
+    model: Annotated[
+        str | None, typer.Option(help="without a recipe: the model to diagnose", show_default=False)
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(help="what --model was trained from: diagnoses how it moved", show_default=False)
+    ] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="pairs; may be repeated, and replaces a recipe's data", show_default=False)
+    ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(metavar="OURS=THEIRS", help="of --data", show_default=False)
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="of --data, when it is a data set", show_default=False)] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=2, help="longest prompt + response, tokens [1024]", show_default=False)
+    ] = None,
+    truncate: Annotated[
+        str | None, typer.Option(help="longer rows: drop, response, prompt_start [drop]", show_default=False)
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="of --model's weights: float32, bfloat16 [float32]", show_default=False)
+    ] = None,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="tokens in a batch, padding included")] = 4096,
+    keep_lowest: Annotated[
+        float | None, typer.Option(help="write the records with the lowest scores, this share", show_default=False)
+    ] = None,
+    keep_lowest_by: Annotated[
+        str, typer.Option(help="ln_ches, ches, cosine, last_inner_product, similarity")
+    ] = "ln_ches",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a finished diagnosis")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find pairs that are likely to displace, or how a run moved.
+
+    Before training: prefopt diagnose --model M --data D --out DIR, or prefopt diagnose RECIPE --out DIR.
+    After it: prefopt diagnose RUN --out DIR, or --model TRAINED --start BEFORE. Nothing is filtered unless asked.
+    """
+    from prefopt.cli.diagnose import Asked
+    from prefopt.cli.diagnose import diagnose as run
+
+    asked = Asked(
+        target,
+        overrides=overrides or (),
+        model=model,
+        start=start,
+        data=data or (),
+        columns=columns or (),
+        split=split,
+        max_length=max_length,
+        truncate=truncate,
+        dtype=dtype,
+    )
+    run(
+        asked,
+        out,
+        batch_tokens=batch_tokens,
+        keep_lowest=keep_lowest,
+        keep_lowest_by=keep_lowest_by,
+        overwrite=overwrite,
+        as_json=as_json,
+    )
+
+
 @app.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     add_help_option=False,

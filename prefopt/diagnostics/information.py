@@ -23,8 +23,7 @@ def did(policy: Tensor, reference: Tensor) -> Tensor:
     T log V nats.
     Source: arXiv:2505.23761.
     """
-    logratios: Tensor = policy.log() - reference.log()
-    return logratios.softmax(-1)
+    return torch.softmax(policy.log() - reference.log(), -1)
 
 
 def entropy(probabilities: Tensor) -> Tensor:
