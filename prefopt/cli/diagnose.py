@@ -33,6 +33,9 @@ SCORES = ("ln_ches", "ches", "cosine", "last_inner_product", "similarity")
 """What records may be ranked by; `similarity` is minus the normalised edit distance, so near-duplicates go first."""
 
 
+DTYPES = ("float32", "bfloat16", "float16")
+
+
 @dataclass(frozen=True)
 class Asked:
     """The command line: what is diagnosed, and how. `target` is a recipe, a run directory, or None with `model`."""
@@ -102,6 +105,8 @@ def _check(asked: Asked, keep_lowest: float | None, keep_lowest_by: str) -> None
         raise ConfigError(f"{asked.target} names its model itself; --model and --start are for data without a recipe.")
     if asked.target is not None and asked.dtype is not None:
         raise ConfigError(f"{asked.target} has a dtype of its own; model.dtype=... changes it.")
+    if asked.dtype is not None and asked.dtype not in DTYPES:
+        raise ConfigError(f"--dtype is one of {', '.join(DTYPES)}; got '{asked.dtype}'.")
     if asked.columns and not asked.data:
         raise ConfigError("--columns belongs to --data.")
     if asked.split is not None and not asked.data:

@@ -28,7 +28,8 @@ def did(policy: Tensor, reference: Tensor) -> Tensor:
 
 def entropy(probabilities: Tensor) -> Tensor:
     """-sum p log p, nats, `[..., Y] -> [...]`."""
-    return -torch.special.xlogy(probabilities, probabilities).sum(-1)
+    total: Tensor = torch.special.xlogy(probabilities, probabilities).sum(-1)
+    return -total
 
 
 def token_did(policy_logits: Tensor, reference_logits: Tensor, *, top_p: float | None = None) -> Tensor:
