@@ -10,6 +10,8 @@ from datetime import timedelta
 
 import torch
 
+from prefopt.errors import RunError
+
 _PATIENCE = timedelta(days=2)
 """How long a process waits for the slowest one: nothing is exchanged while they compute."""
 
@@ -44,9 +46,13 @@ class Processes:
 
 def processes() -> Processes:
     """Those that a launcher has started, or this one alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
         return Processes(device="cuda" if torch.cuda.is_available() else "cpu")
     from accelerate import PartialState
 
-    state = PartialState(timeout=_PATIENCE)
+    on_cpu = os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true") or not torch.cuda.is_available()
+    state = PartialState(cpu=on_cpu, timeout=_PATIENCE)
+    if state.num_processes != world:  # they would all write the same files
+        raise RunError(f"the launcher started {world} processes, and they do not find one another.")
     return Processes(state.process_index, state.num_processes, str(state.device), state.wait_for_everyone)

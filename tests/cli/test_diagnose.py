@@ -243,7 +243,7 @@ def test_a_finished_diagnosis_and_foreign_folders_are_left_alone(model: str, tmp
 
 
 def test_a_recipe_says_model_data_and_truncation(tmp_path: Path) -> None:
-    recipe(tmp_path, data={"max_length": 12, "truncate": "response", "eos_on_cut": True})
+    recipe(tmp_path, data={"max_length": 12, "truncate": "response"})
     assert diagnose(tmp_path / "recipe.json", "--out", tmp_path / "out") == 0
     told = summary(tmp_path / "out")
     assert told["models"]["start"]["name_or_path"] == str(tmp_path / "model")
