@@ -67,13 +67,13 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--kind", nargs="*", default=[k for k in KINDS if not k.startswith("dropped")])
+    parser.add_argument("--kind", nargs="*", default=[k for k in KINDS if not k.startswith(("dropped", "extra"))])
     arguments = parser.parse_args()
     rows = read(arguments.file, arguments.rows)
     items = []
     for row in rows[: len(rows) // 2]:
         try:
-            items.append(solution_item(row, "auto"))
+            items.append(solution_item(row, "auto")[0])
         except RecordError:
             continue
     print("WEIGHTS: Mapping[str, Mapping[str, tuple[float, ...]]] = {")

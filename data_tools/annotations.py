@@ -7,6 +7,8 @@ _MARKED = re.compile(r"<<([^<>\n]*)>>")
 
 def without_annotations(text: str) -> tuple[str, int]:
     """The text without its annotations, and how many there were."""
+    if "<<" not in text:
+        return text, 0
     count = 0
 
     def removed(found: re.Match[str]) -> str:

@@ -16,6 +16,9 @@ _BOXED = re.compile(r"\\(?:boxed|fbox)\s?\{")
 _HASHES = re.compile(r"####[^\S\n]*")
 _SAID = re.compile(r"\b(?:the\s{1,3})?(?:final\s{1,3})?answer\s{1,3}is(?:\s?:)?\s{0,3}", re.IGNORECASE)
 _LABEL = re.compile(r"^[^\S\n]*(?:A|Answer|Final answer)[^\S\n]?:[^\S\n]*", re.MULTILINE | re.IGNORECASE)
+_MARKERS = ((_BOXED, "box"), (_HASHES, "####"), (_SAID, "answer"), (_LABEL, ":"))
+"""The ways to state an answer, each with letters without which a text does not have it: they are found much sooner."""
+
 _SENTENCE_END = re.compile(r"\.(?!\d)\s|\.?\s*\n|\.?\s*\Z")
 _LAST_NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})++|\d++)(?:\.\d++)?|[-−]?\.\d++")
 
@@ -42,7 +45,9 @@ def extract_answer(text: str, *, last_number: bool = False) -> str | None:
 
 def answer_number(text: str) -> Token | None:
     """The first number behind the last statement of the answer, at its place in the text."""
-    ends = [found.end() for marker in (_BOXED, _HASHES, _SAID, _LABEL) if (found := _last(marker, text)) is not None]
+    lower = text.lower()
+    there = (_last(marker, text) for marker, letters in _MARKERS if letters in lower)
+    ends = [found.end() for found in there if found is not None]
     if not ends:
         return None
     begin = max(ends)

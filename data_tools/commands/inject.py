@@ -75,13 +75,12 @@ def inject(options: InjectOptions, run: RunInfo) -> RecordFunction:
     source = provenance(injector.name, injector.version, run.seed)
 
     def pairs(row: Row) -> Iterator[Output]:
-        item = solution_item(row, options.splitter)
+        item, removed = solution_item(row, options.splitter)
         if item.answer is not None and not _states(item.steps.text, item.answer):
             raise RecordError(f"{row.where}: the solution's answer is not '{item.answer}'.", reason="wrong_answer")
         found = injector.inject(item, row_random(run.seed, item.id, "inject"))
         if not found:
             yield Reject("no_verified_error", "no step has an equation that takes a provable, plausible error")
-        removed = _annotations(row)
         for number, injection in enumerate(found):
             pair = build_pair(item, injection, options.mode, number=number, prompt=row.record["prompt"])
             yield {**pair, **source, **({"annotations_removed": removed} if removed else {})}
@@ -111,9 +110,12 @@ def _programs(options: InjectOptions, run: RunInfo) -> RecordFunction:
     return pairs
 
 
-def solution_item(row: Row, splitter: str) -> SolutionItem:
-    """A record as a solution in steps, without annotations. Raises: `RecordError` for a record that is none."""
-    solution, _ = without_annotations(text_of(row.record, ("solution", "completion"), row.where))
+def solution_item(row: Row, splitter: str) -> tuple[SolutionItem, int]:
+    """A record as a solution in steps, and how many annotations were taken out of it.
+
+    Raises: `RecordError` for a record that is none.
+    """
+    solution, removed = without_annotations(text_of(row.record, ("solution", "completion"), row.where))
     if len(solution) > MAX_SOLUTION:
         raise RecordError(f"{row.where}: the solution has over {MAX_SOLUTION:,} characters.", reason="too_long")
     try:
@@ -122,12 +124,8 @@ def solution_item(row: Row, splitter: str) -> SolutionItem:
         raise RecordError(f"{row.where}: {error}", reason="no_steps") from error
     if not len(steps):
         raise RecordError(f"{row.where}: the solution has no steps for splitter '{splitter}'.", reason="no_steps")
-    return SolutionItem(row.id, text_of(row.record, "prompt", row.where), steps, optional_text(row.record, "answer"))
-
-
-def _annotations(row: Row) -> int:
-    """How many annotations the solution had."""
-    return without_annotations(text_of(row.record, ("solution", "completion"), row.where))[1]
+    prompt, answer = text_of(row.record, "prompt", row.where), optional_text(row.record, "answer")
+    return SolutionItem(row.id, prompt, steps, answer), removed
 
 
 def _states(solution: str, answer: str) -> bool:

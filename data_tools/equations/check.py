@@ -53,7 +53,7 @@ def _compare(left: Side, right: Side) -> Verdict:
     percent = any(token.percent for token in (*left.tokens, *right.tokens))
     if percent and _hundredfold(left.value, right.value):
         return Verdict.UNKNOWN
-    if (left.units or right.units) and _converts(left.value, right.value):
+    if (left.units or right.units) and converts(left.value, right.value):
         return Verdict.UNKNOWN
     return Verdict.FALSE
 
@@ -91,7 +91,8 @@ def _hundredfold(left: Value, right: Value) -> bool:
     return abs(100 * a - b) < 1 or abs(100 * b - a) < 1
 
 
-def _converts(left: Value, right: Value) -> bool:
+def converts(left: Value, right: Value) -> bool:
+    """Whether the ratio of two values is one between common units."""
     if not left or not right:
         return False
     ratio = abs(Fraction(left) / Fraction(right))

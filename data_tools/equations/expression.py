@@ -22,6 +22,15 @@ def evaluate(tokens: Sequence[Token]) -> Value | None:
     """The exact value, or None for a division by zero, a value beyond the limits, or what is no expression."""
     if not tokens or len(tokens) > MAX_TOKENS:
         return None
+    if len(tokens) == 3:
+        (_, _, _, a, *_), (_, _, _, sign, *_), (_, _, _, b, *_) = tokens
+        if type(a) is int and type(b) is int:  # most equations; numbers as long as tokens can be need no bounds here
+            if sign == "*":
+                return a * b
+            if sign == "+":
+                return a + b
+            if sign == "-":
+                return a - b
     try:
         if len(tokens) == 3 and tokens[0].kind == NUMBER == tokens[2].kind:  # most equations
             return _apply(tokens[1], _number(tokens[0]), _number(tokens[2]))

@@ -9,7 +9,7 @@ from data_tools.equations.sides import is_label, left_side, right_side
 from data_tools.equations.tokens import EQUALS, NUMBER, Token, tokenize
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Reading:
     """What was read: equations in the order of the text, and the places of equals signs that could not be read."""
 

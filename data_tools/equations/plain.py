@@ -5,34 +5,38 @@ them around their equals signs, without looking at the rest of the text, takes a
 """
 
 import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from data_tools.equations.equation import Equation, Side, equation_of
+from data_tools.equations.equation import Equation, Side, Site, equation_of
 from data_tools.equations.expression import evaluate
 from data_tools.equations.tokens import NUMBER, OPERATOR, WORDS, Token, new_tuple, number_value, tokenize
 
 NEAR, WINDOW = 30, 80
 """How far to the left an expression is looked for, in characters: first near, then far."""
 
-_NUM = r"(?:[1-9]\d{0,2}(?:,\d{3})++|\d{1,12}+)(?:\.\d{1,9}+)?+"
+_NUM = r"(?:(?:[1-9]\d{0,2}(?:,\d{3})++|\d{1,12}+)(?:\.\d{1,9}+)?+|\.\d{1,9}+)"
 _NO_UNIT = "plus|minus|times|divided|equals|equal|is|of|and|or|so|then|because|which|that|but|if|where"
 _NO_NUMBER = "plus|minus|times|by|equals|equal|is|of"
-_UNIT = rf"(?:[ ](?!(?:{_NO_UNIT})\b)[a-z]{{2,12}}+){{1,2}}+"
+_UNIT = rf"(?:[ ](?!(?:{_NO_UNIT})\b)[a-z]{{2,12}}+){{1,3}}+"
 _OPERAND = rf"\$?{_NUM}(?:{_UNIT}(?:/[a-z]{{2,12}}+)?|/[a-z]{{2,12}}+)?"
-_SIGN = r"[ ]?([-+*/x×])[ ]?"
+_SIGN = r"[ ]?([-+*/x×−–÷])[ ]?"
 _ENDING = rf"(?:{_UNIT}(?:/[a-z]{{2,12}}+)?|/[a-z]{{2,12}}+)?"
-_LEFT = re.compile(rf"(\$?)({_NUM}){_ENDING}{_SIGN}(\$?)({_NUM}){_ENDING}((?:[ ]?[-+*/x×][ ]?{_OPERAND})*+)[ ]?\Z")
+_LEFT = re.compile(rf"(\$?)({_NUM}){_ENDING}{_SIGN}(\$?)({_NUM}){_ENDING}((?:[ ]?[-+*/x×−–÷][ ]?{_OPERAND})*+)[ ]?\Z")
 _RIGHT = re.compile(
     rf"[ ]?(\$?)({_NUM})"
-    r"(?=[.,]?\s*\Z|[.,]?\n|[ /](?![A-Za-z'’ /]*\b[xX]\b)[A-Za-z]{2}[A-Za-z'’]*+(?:"
-    r"(?:[ /][A-Za-z'’]++)*+(?:[.,]\s|[.,]?\Z|[.,]?\n)"
+    r"(?=[.,]?\s*\Z|[.,]?\n|[ /](?![A-Za-z'’ /-]*\b[xX]\b)[A-Za-z]{2}[A-Za-z'’]*+(?:"
+    r"(?:[ /-][A-Za-z'’]++)*+(?:[.,]\s|[.,]?\Z|[.,]?\n)"
     rf"|(?:[ ](?!(?:{_NO_NUMBER})\b)[A-Za-z]{{2,}}+){{1,8}}+[ ]\d))"  # another number behind the words
 )
-_BARS = re.compile(r"/(?![a-z])")
-_PIECE = re.compile(rf"(\$?)({_NUM})|[-+*×]|/(?![A-Za-z])|(?<![A-Za-z])x(?![A-Za-z])")
+_UNITS = re.compile("[a-z]{2}")
+_BARS = re.compile(r"÷|/(?![a-z])")
+_PIECE = re.compile(rf"(\$?)({_NUM})|[-+*×−–÷]|/(?![A-Za-z])|(?<![A-Za-z])x(?![A-Za-z])")
 _SAID = re.compile(r"equals?\b(?=\s[\d$(.\\-])|equal to\b")
 _WORDS = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]{2,})*")
-_JOINS = frozenset(("and", "by", "plus", "minus", "times"))
-_SIGNS = {"x": "*", "×": "*"}
+Match = tuple[re.Match[str], re.Match[str], int]
+_JOINS = frozenset(("and", "plus", "minus", "times"))
+_SIGNS = {"x": "*", "×": "*", "−": "-", "–": "-", "÷": "/"}
 
 
 def plain_equations(text: str, begin: int, end: int) -> list[Equation] | None:
@@ -40,27 +44,52 @@ def plain_equations(text: str, begin: int, end: int) -> list[Equation] | None:
 
     What it gives is what the grammar gives: tests compare the two.
     """
-    found = _matches(text, begin, end)
-    return None if found is None else [_equation(text, end, *match) for match in found]
+    found = plain_matches(text, begin, end)
+    return None if found is None else equations_from(text, end, found)
 
 
-def plainly_true(text: str, begin: int, end: int) -> bool:
-    """Whether every equation of a text is of the plain form, in whole numbers, and true; False says nothing."""
-    for left, right, _ in _matches(text, begin, end) or ((None, None, 0),):
-        if left is None or right is None or left.start(6) < left.end(6):
-            return False
-        texts = left[2], left[5], right[2]
-        if not all(map(str.isdecimal, texts)):
-            return False
-        a, b, c = map(int, texts)
-        sign = left[3]
-        true = a == b + c if sign == "-" else a == b * c if sign == "/" else c == (a + b if sign == "+" else a * b)
-        if not true or (sign == "/" and not b):
-            return False
-    return True
+def equations_from(text: str, end: int, matches: Sequence[Match]) -> list[Equation]:
+    """The equations of what `plain_matches` found."""
+    return [_equation(text, end, *match) for match in matches]
 
 
-def _matches(text: str, begin: int, end: int) -> list[tuple[re.Match[str], re.Match[str], int]] | None:
+class Sum(NamedTuple):
+    """A plain equation of two whole numbers: the value of its left side, if it is whole, and the number stated.
+
+    `units` says whether words stand on its left side.
+    """
+
+    value: int | None
+    stated: int
+    units: bool
+
+
+def plain_sums(text: str, matches: Sequence[Match] | None) -> list[Sum] | None:
+    """What `plain_matches` found, computed without building equations; None unless all have two whole numbers."""
+    if matches is None:
+        return None
+    sums = []
+    for left, right, _ in matches:
+        _, first, sign, _, second, more = left.groups()
+        result = right[2]
+        if more or sign not in "+-*/x" or not (first.isdecimal() and second.isdecimal() and result.isdecimal()):
+            return None
+        units = _UNITS.search(text, left.start(), left.end()) is not None
+        sums.append(new_tuple(Sum, (_computed(sign, int(first), int(second)), int(result), units)))
+    return sums
+
+
+def _computed(sign: str, a: int, b: int) -> int | None:
+    if sign == "+":
+        return a + b
+    if sign == "-":
+        return a - b
+    if sign == "/":
+        return a // b if b and a % b == 0 else None
+    return a * b
+
+
+def plain_matches(text: str, begin: int, end: int) -> list[Match] | None:
     """Left and right side of every equals sign, and its place; None if one of them is not plain."""
     if text.find("equal", begin, end) >= 0 and _SAID.search(text, begin, end):
         return None
@@ -69,14 +98,14 @@ def _matches(text: str, begin: int, end: int) -> list[tuple[re.Match[str], re.Ma
     while sign >= 0:
         window = max(begin, sign - NEAR)
         left = _LEFT.search(text, window, sign)
-        if left is None or left.start() == window:
+        if left is None or not _starts(text, begin, window, left.start()):
             window = max(begin, sign - WINDOW)
             left = _LEFT.search(text, window, sign)
-        if left is None or not _starts(text, begin, window, left.start()):
-            return None
+            if left is None or not _starts(text, begin, window, left.start()):
+                return None
         right = _RIGHT.match(text, sign + 1, end)
         if right is None or (
-            left[0].count("/") > 1 and len(_BARS.findall(left[0])) > 1
+            (left[0].count("/") > 1 or "÷" in left[0]) and len(_BARS.findall(left[0])) > 1
         ):  # "2 / 1/5": the grammar looks at the spaces
             return None
         found.append((left, right, sign))
@@ -87,11 +116,14 @@ def _matches(text: str, begin: int, end: int) -> list[tuple[re.Match[str], re.Ma
 def _equation(text: str, end: int, left: re.Match[str], right: re.Match[str], sign: int) -> Equation:
     tokens = _tokens(text, left, sign)
     result = _number(right, 1)
-    last, stop = result.end, tokens[-1].end
-    assert not isinstance(result.value, str), "a number"
-    unit_end = len(text[stop:sign].rstrip()) + stop
-    first = Side(tuple(tokens), (), tokens[0].start, stop, unit_end, evaluate(tokens))
-    second = Side((result,), (), result.start, last, last, result.value)
+    last, stop, stated = result.end, tokens[-1].end, result.value
+    assert not isinstance(stated, str), "a number"
+    unit_end = sign - 1 if text[sign - 1] == " " else sign
+    value = evaluate(tokens)
+    first = new_tuple(Side, (tuple(tokens), (), tokens[0].start, stop, unit_end, value))
+    second = new_tuple(Side, ((result,), (), result.start, last, last, stated))
+    if value == stated:  # nearly always
+        return new_tuple(Equation, ((first, second), new_tuple(Site, (first, second, result, stated, 1))))
     equation = equation_of((first, second))
     if equation.site is not None:
         return equation
@@ -127,11 +159,16 @@ def _starts(text: str, begin: int, window: int, start: int) -> bool:
         return True
     if start == window or text[start - 1] != " ":
         return False
-    *before, word = text[max(begin, start - 24) : start - 1].split(" ")
+    *before, word = text[max(begin, start - 24) : start - 1].rsplit(" ", 2)
+    if len(word) > 2 and word.isalpha() and word.isascii() and word not in _JOINS:  # nearly always
+        return True
     if word == "of":  # behind a fraction or a percentage it multiplies
         return bool(before) and len(before[-1]) > 1 and before[-1].isalpha()
-    word = word.rstrip(",:")
-    return len(word) > 1 and word.isascii() and word.isalpha() and word not in _JOINS
+    if word == "by":
+        return before[-1:] != ["divided"]
+    word = word.rstrip(",:;.")
+    plain = word.replace("'", "").replace("’", "")
+    return len(plain) > 1 and plain.isascii() and plain.isalpha() and word not in _JOINS
 
 
 def _token(found: re.Match[str]) -> Token:

@@ -30,6 +30,10 @@ def format_like(value: Value, old: str, style: NumberStyle | None = None) -> str
     trailing zeros only where the old number had one. Thousands commas stay, or follow `style` where the old number
     was too short to show any.
     """
+    if type(value) is int and value >= 0 and old.isdecimal():
+        digits = str(value)
+        if len(digits) <= 3 or len(old) > 3 or style is None or not style.grouped:  # most numbers
+            return digits
     whole, point, decimals = old.replace(",", "").partition(".")
     places = len(decimals)
     if places == 0 and value.denominator == 1:

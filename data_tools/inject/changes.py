@@ -7,12 +7,12 @@ stands between operands i and i + 1.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from data_tools.equations import NumberStyle, Site, Token, Value, format_like, left_to_right, number_value
-from data_tools.inject.background import Background
-from data_tools.inject.edits import Change, Replacement, digits_of, hundredth, recomputed, with_digits, with_result
+from data_tools.equations import NumberStyle, Site, Token, Value, evaluate, format_like, left_to_right, number_value
+from data_tools.inject.background import Background, looks_alike
+from data_tools.inject.edits import Change, Replacement, digits_of, hundredth, with_digits, with_result
 from data_tools.inject.notation import operator_sign
 
 Params = Mapping[str, Any]
@@ -22,13 +22,14 @@ class Scene(NamedTuple):
     """Where an error is made: one true equation of a text, and what is known around it.
 
     `step` is the text of the step, `others` are numbers that a confused reader could take instead: the problem's and
-    those of earlier steps.
+    those of earlier steps. With `plausible`, results that do not look like the right one are not worth the work.
     """
 
     site: Site
     background: Background
     step: str = ""
     others: tuple[Value, ...] = ()
+    plausible: bool = False
 
     @property
     def text(self) -> str:
@@ -49,6 +50,23 @@ class Scene(NamedTuple):
     def tokens(self) -> tuple[Token, ...]:
         """The expression."""
         return self.site.expression.tokens
+
+    def takes(self, tokens: Sequence[Token]) -> bool:
+        """Whether another expression has another value, and a plausible one where that is asked for."""
+        return self._other_value(tokens) is not None
+
+    def recomputed(self, tokens: Sequence[Token], replacements: Iterable[Replacement]) -> Change | None:
+        """The change to another expression and its value; None if it has none, the old one, or no plausible one."""
+        value = self._other_value(tokens)
+        return None if value is None else with_result(self.text, self.site, value, replacements, self.style)
+
+    def _other_value(self, tokens: Sequence[Token]) -> Value | None:
+        value, old = evaluate(tokens), self.site.expression.value
+        if value is None or old is None or value == old:
+            return None
+        if self.plausible and not self.site.result.percent and not looks_alike(old, value, self.background):
+            return None
+        return value
 
 
 class Factor(NamedTuple):
@@ -161,7 +179,7 @@ def operand_swap(scene: Scene, params: Params) -> Change | None:
     swap = {id(first): with_digits(first, texts[1]), id(second): with_digits(second, texts[0])}
     tokens = [swap.get(id(token), token) for token in scene.tokens]
     replacements = (Replacement(first.first, first.last, texts[1]), Replacement(second.first, second.last, texts[0]))
-    return recomputed(scene.text, scene.site, tokens, replacements, scene.style)
+    return scene.recomputed(tokens, replacements)
 
 
 def _operand(scene: Scene, number: Token, digits: str) -> Change | None:
@@ -170,7 +188,7 @@ def _operand(scene: Scene, number: Token, digits: str) -> Change | None:
         return None
     tokens = [with_digits(number, digits) if token is number else token for token in scene.tokens]
     replacement = Replacement(number.first, number.last, digits)
-    return recomputed(scene.text, scene.site, tokens, (replacement,), scene.style)
+    return scene.recomputed(tokens, (replacement,))
 
 
 # ------------------------------------------------------------------------------------------- the set-up is wrong
@@ -185,7 +203,7 @@ def operator_flip(scene: Scene, params: Params) -> Change | None:
     new = operator._replace(value=params["to"])
     tokens = [new if token is operator else token for token in scene.tokens]
     sign = operator_sign(scene.text, operator, params["to"])
-    return recomputed(scene.text, scene.site, tokens, (Replacement(operator.start, operator.end, sign),), scene.style)
+    return scene.recomputed(tokens, (Replacement(operator.start, operator.end, sign),))
 
 
 def dropped_term(scene: Scene, params: Params) -> Change | None:
@@ -220,7 +238,33 @@ def _dropped(scene: Scene, start: int, end: int) -> Change | None:
     ):  # "15 = 5 * 3 apples": the sentence's
         last = tokens[-1].end
     left = [*tokens[:start], *tokens[end:]]
-    return recomputed(text, scene.site, left, (Replacement(first, last, ""),), scene.style)
+    return scene.recomputed(left, (Replacement(first, last, ""),)) if binary(left) else None
+
+
+def extra_term(scene: Scene, params: Params) -> Change | None:
+    """Another number is added or taken away, which does not belong there: what `dropped_term` undoes."""
+    return _extended(scene, params)
+
+
+def extra_factor(scene: Scene, params: Params) -> Change | None:
+    """Another number multiplies or divides, which does not belong there: what `dropped_factor` undoes."""
+    return _extended(scene, params)
+
+
+def _extended(scene: Scene, params: Params) -> Change | None:
+    """The expression with operator `op` and number `value` behind it, written like its last operator and number."""
+    tokens, text = scene.tokens, scene.text
+    value, last, operator = number_value(str(params["value"])), tokens[-1], binary(tokens)[-1]
+    if last.kind != "n" or not (last.bare and operator.bare) or last.percent:
+        return None
+    at = tokens.index(operator)
+    around = text[tokens[at - 1].end : operator.start], text[operator.end : tokens[at + 1].start]
+    left, right = (" " * gap.isspace() for gap in around)
+    digits = format_like(value, digits_of(text, last) if isinstance(value, int) else "1.01", scene.style)
+    new = left + operator_sign(text, operator, params["op"]) + right + text[last.start : last.first] + digits
+    sign = Token("o", last.end, last.end, params["op"])
+    longer = [*tokens, sign, with_digits(last, digits)]
+    return scene.recomputed(longer, (Replacement(last.end, last.end, new),))
 
 
 def binary(tokens: Sequence[Token]) -> list[Token]:

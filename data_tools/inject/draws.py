@@ -7,7 +7,7 @@ import random
 from fractions import Fraction
 
 from data_tools.equations import Value, format_like
-from data_tools.inject.changes import UNIT_FACTORS, Params, Scene, binary, is_factor, multiplies, term_starts
+from data_tools.inject.changes import UNIT_FACTORS, Params, Scene, is_factor, multiplies, term_starts
 from data_tools.inject.edits import digits_of
 from data_tools.inject.notation import flipped
 
@@ -57,7 +57,8 @@ def draw_transpose(scene: Scene, rng: random.Random) -> Params | None:
     found = []
     for operand, number in enumerate(scene.numbers):
         digits = digits_of(scene.text, number).replace(",", "").replace(".", "").rstrip("0") if number.bare else ""
-        found += [(operand, at) for at in range(len(digits) - 1) if digits[at] != digits[at + 1]]
+        if len(digits) > 1:
+            found += [(operand, at) for at in range(len(digits) - 1) if digits[at] != digits[at + 1]]
     if not found:
         return None
     operand, position = rng.choice(found)
@@ -107,17 +108,43 @@ def draw_swap(scene: Scene, rng: random.Random) -> Params | None:
 
 def draw_flip(scene: Scene, rng: random.Random) -> Params | None:
     """An operator and what it is mistaken for."""
-    found = [(at, t) for at, t in enumerate(binary(scene.tokens)) if t.bare and t.value in flipped]
-    if not found:
-        return None
-    at, operator = rng.choice(found)
-    return {"op": at, "to": rng.choice(flipped[str(operator.value)])}
+    found, tokens, op = [], list(scene.tokens), 0
+    for at, token in enumerate(scene.tokens):
+        if token.kind != "o" or at == 0 or tokens[at - 1].kind not in "n)":
+            continue
+        for to in flipped.get(str(token.value), ()) if token.bare else ():
+            tokens[at] = token._replace(value=to)
+            if scene.takes(tokens):
+                found.append({"op": op, "to": to})
+        tokens[at], op = token, op + 1
+    return rng.choice(found) if found else None
 
 
 def draw_term(scene: Scene, rng: random.Random) -> Params | None:
     """A term that is not the first."""
     count = len(term_starts(scene.tokens)) if len(scene.tokens) > 4 else 0  # an operator has to be left
     return {"term": rng.randrange(count) + 1} if count else None
+
+
+def draw_extra_term(scene: Scene, rng: random.Random) -> Params | None:
+    """A number that the problem or an earlier step has, to be added or taken away."""
+    return _extra(scene, rng, "+-")
+
+
+def draw_extra_factor(scene: Scene, rng: random.Random) -> Params | None:
+    """A number that the problem or an earlier step has, to multiply or divide by."""
+    return _extra(scene, rng, "*/")
+
+
+def _extra(scene: Scene, rng: random.Random, signs: str) -> Params | None:
+    """A number and a sign; whole numbers behind whole numbers, and none that the expression has already."""
+    taken = {number.value for number in scene.numbers}
+    whole = isinstance(scene.site.value, int)
+    others = [v for v in scene.others if v not in taken and v > 1 and not (whole and isinstance(v, Fraction))]
+    if not others:
+        return None
+    value = rng.choice(others)
+    return {"op": rng.choice(signs), "value": format_like(value, "1" if isinstance(value, int) else "1.01")}
 
 
 def draw_factor(scene: Scene, rng: random.Random) -> Params | None:

@@ -1,11 +1,10 @@
 """Edits of a text by replacement of spans, and the edited equation's new result."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import NamedTuple
 
-from data_tools.equations import NumberStyle, Site, Token, Value, evaluate, format_like, number_value
+from data_tools.equations import NumberStyle, Site, Token, Value, format_like, number_value
 
 Span = tuple[int, int]
 
@@ -18,8 +17,7 @@ class Replacement(NamedTuple):
     new: str
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """What an error does to one equation: the replacements, its result before and after, as exact values.
 
     `visible` says that the equation itself becomes false; otherwise it stays true, with another result.
@@ -31,13 +29,20 @@ class Change:
     visible: bool = False
 
 
-@dataclass(frozen=True)
-class Edited:
+class Edited(NamedTuple):
     """A text after an edit, and the spans that differ: in the old text and in the new one."""
 
     text: str
     spans_old: tuple[Span, ...]
     spans_new: tuple[Span, ...]
+
+    @property
+    def distance(self) -> int:
+        """No smaller than the edit distance in characters."""
+        distance = 0
+        for (a, b), (c, d) in zip(self.spans_old, self.spans_new, strict=True):
+            distance += max(b - a, d - c)
+        return distance
 
 
 def edit(text: str, replacements: Iterable[Replacement], begin: int = 0, end: int | None = None) -> Edited:
@@ -82,16 +87,6 @@ def exact(value: Fraction) -> Value:
     return value.numerator if value.denominator == 1 else value
 
 
-def recomputed(
-    text: str, site: Site, tokens: Sequence[Token], replacements: Iterable[Replacement], style: NumberStyle
-) -> Change | None:
-    """The change that re-evaluates the edited expression `tokens`; None if it has no value or the value stays."""
-    value = evaluate(tokens)
-    if value is None or value == site.expression.value or not _operators(tokens):
-        return None
-    return with_result(text, site, value, replacements, style)
-
-
 def with_result(
     text: str,
     site: Site,
@@ -105,8 +100,7 @@ def with_result(
     result = site.result
     unit = 100 // site.scale if result.percent else 1  # what the digits count
     replacement, printed = print_number(text, result, value * unit, style, signed=site.other.tokens[0])
-    new = with_value(result, printed).value
-    assert not isinstance(new, str)
+    new = hundredth(printed) if result.percent else printed
     if new == site.value:
         return None
     return Change((*replacements, replacement), site.value, new, visible)
@@ -129,8 +123,3 @@ def print_number(
     return Replacement(
         start, number.last, sign + text[number.start : number.first] + bare
     ), -printed if sign else printed
-
-
-def _operators(tokens: Sequence[Token]) -> int:
-    """How many operators stand between operands; a sign in front of a number is none."""
-    return sum(token.kind == "o" and at > 0 and tokens[at - 1].kind in "n)" for at, token in enumerate(tokens))

@@ -1,10 +1,9 @@
 """In which order kinds of errors are tried on the steps of a solution."""
 
-import re
 from collections.abc import Iterator, Sequence
 
 from data_tools.inject.item import SolutionItem
-from data_tools.inject.kinds import KINDS, UNCHECKED
+from data_tools.inject.kinds import KINDS
 
 
 def attempts(
@@ -16,19 +15,21 @@ def attempts(
     Without `plausible` hints are not heeded: they leave out what would not look plausible.
     """
     later = []
-    for kind in kinds:
-        if kind in UNCHECKED:
-            hints: tuple[re.Pattern[str], ...] = ()
-        elif not KINDS[kind].possible(item.background):
+    for name in kinds:
+        kind = KINDS.get(name)
+        if kind is None:  # errors in words
+            later.append(name)
+            yield name, order[0]
             continue
-        else:
-            hints = KINDS[kind].hints if plausible else ()
-        if not hints:
-            later.append(kind)
-            yield kind, order[0]
+        if not kind.possible(item.background):
             continue
-        if item.may_have(hints):
-            yield from ((kind, number) for number in order if item.may_have(hints, number))
+        if not plausible or (kind.signs is None and not kind.hints):
+            later.append(name)
+            yield name, order[0]
+        elif item.may_have(kind):
+            for number in order:
+                if item.may_have(kind, number):
+                    yield name, number
     for number in order[1:]:
-        for kind in later:
-            yield kind, number
+        for name in later:
+            yield name, number

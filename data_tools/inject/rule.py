@@ -44,7 +44,7 @@ class RuleInjector:
     balance: Balance = field(default_factory=Balance)
 
     name: ClassVar[str] = "rule"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         known = (*KINDS, *UNCHECKED)
@@ -104,7 +104,7 @@ class RuleInjector:
     # -------------------------------------------------------------------------------------------- equations
 
     def _in_some_equation(self, item: SolutionItem, number: int, kind: str, rng: random.Random) -> Injection | None:
-        scenes, least = item.scenes(number), KINDS[kind].tokens
+        scenes, least = item.scenes(number, plausible=self.filters.plausible), KINDS[kind].tokens
         if least > 3:
             scenes = [place for place in scenes if len(place[1].tokens) >= least]
         return self._in_equation(item, number, rng.choice(scenes), kind, rng) if scenes else None
@@ -119,8 +119,8 @@ class RuleInjector:
     ) -> Injection | None:
         at, scene = place
         site = scene.site
-        if kind == "operand_substitute":
-            scene = scene._replace(others=item.known_before(number))
+        if KINDS[kind].others:
+            scene = Scene(site, scene.background, scene.step, item.known_before(number), scene.plausible)
         params = KINDS[kind].draw(scene, rng)
         if params is None:
             return None
@@ -132,7 +132,7 @@ class RuleInjector:
             return None
         reading = item.reading(number)
         edited_step = self._step_edit(item, number, reading, site, change)
-        if edited_step is None or not self.filters.close(scene.step, edited_step.text):
+        if edited_step is None or not self.filters.close(scene.step, edited_step.text, edited_step.distance):
             return None
         if not proven_wrong(reading.equations, edited_step.text, at, visible=change.visible):
             return None
@@ -151,6 +151,7 @@ class RuleInjector:
         return made(edited.text[:length], edited.text, edited, _printed(answer), "answer")
 
     def _shown(self, item: SolutionItem, number: int) -> Shown:
+        """The part of the solution that a pair with an error in this step shows."""
         step, text = item.steps[number], item.steps.text
         begin = 0 if self.mode == "full" else step.body
         return Shown(text, begin, step.end if self.mode == "step" else len(text))
@@ -196,17 +197,21 @@ class RuleInjector:
                 return None
             start, end, opposite = found
             edited = body[:start] + opposite + body[end:]
+            if not self.filters.close(body, edited):
+                return None
             spans = ((start, end),), ((start, start + len(opposite)),)
             return Injection(number, kind, edited, None, *spans, body[start:end], opposite)
         if number == len(item.steps) or not _is_used(item, number) or dropped_step(item.steps, number) is None:
             return None
-        edited = item.steps.body(number + 1)
+        edited = item.steps.body(number + 1)  # another step, which need not resemble this one
+        if body.split() == edited.split() or not self.filters.comparable(body, edited):
+            return None
         return Injection(number, kind, edited, None, ((0, len(body)),), ((0, len(edited)),))
 
 
 def _states_answer(item: SolutionItem, number: int) -> bool:
     """Whether the final answer stands in a step."""
-    if number < len(item.steps):
+    if number < len(item.steps) or "####" in item.steps.footer:
         return False
     answer = item.background.answer
     return answer is not None and item.steps[number].body <= answer.start < item.steps[number].end

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Levenshtein
 
-from data_tools.equations import Equation, Value, Verdict, find_equations, judge, magnitude
-from data_tools.inject.background import Background
+from data_tools.equations import Equation, Value, Verdict, find_equations, judge
+from data_tools.equations.check import converts
+from data_tools.equations.plain import equations_from, plain_matches, plain_sums
+from data_tools.inject.background import Background, looks_alike
 
 _REVEALING = re.compile(
     r"\b(?:mistake(?:n|nly|s)?|misleading|misinterpreted|incorrect(?:ly)?|wrong(?:ly)?|reconsider|python)\b"
@@ -27,24 +29,27 @@ class Filters:
     max_length_ratio: float = 1.3
     plausible: bool = True
 
-    def close(self, old: str, new: str) -> bool:
+    def close(self, old: str, new: str, distance: int | None = None) -> bool:
         """Whether the edited text is near the original one, and not the same but for white space.
 
-        Similarity is 1 - edit distance / longer length, in characters.
+        Similarity is 1 - edit distance / longer length, in characters. `distance` bounds the edit distance from above,
+        where numbers are known to be all that differs.
         """
-        if not self.min_length_ratio <= len(new) / max(len(old), 1) <= self.max_length_ratio:
+        if not self.comparable(old, new):
             return False
+        if distance is not None and distance <= (1 - self.min_similarity) * max(len(old), len(new)):
+            return True
         if old.split() == new.split():
             return False
         return Levenshtein.normalized_similarity(old, new, score_cutoff=self.min_similarity) >= self.min_similarity
 
-    def believable(self, values: Mapping[Value, Value], background: Background) -> bool:
-        """Whether every changed value looks like the one it replaces.
+    def comparable(self, old: str, new: str) -> bool:
+        """Whether neither text is much longer than the other."""
+        return self.min_length_ratio <= len(new) / max(len(old), 1) <= self.max_length_ratio
 
-        Whole numbers stay whole, decimals get no longer than two, zero does not appear, the sign stays unless negative
-        numbers occur anyway, and the magnitude changes by no more than a factor of ten.
-        """
-        return not self.plausible or all(_looks_alike(old, new, background) for old, new in values.items())
+    def believable(self, values: Mapping[Value, Value], background: Background) -> bool:
+        """Whether every changed value looks like the one it replaces (`looks_alike`)."""
+        return not self.plausible or all(looks_alike(old, new, background) for old, new in values.items())
 
 
 def reveals(prompt: str, text: str) -> bool:
@@ -60,22 +65,22 @@ def proven_wrong(old: Sequence[Equation], edited_step: str, index: int, *, visib
 
     Every other equation has to be read as before.
     """
-    new = find_equations(edited_step)
+    matches = plain_matches(edited_step, 0, len(edited_step))
+    sums = plain_sums(edited_step, matches)
+    if sums is not None:
+        if len(sums) != len(old):
+            return False
+        value, stated, units = sums[index]
+        before = old[index].site
+        if not visible:
+            return value == stated and before is not None and before.value != stated
+        if value is not None and not units and not converts(value, stated):
+            return value != stated
+    new = find_equations(edited_step) if matches is None else equations_from(edited_step, len(edited_step), matches)
     if len(new) != len(old):
         return False
     verdict = judge(new[index])
     if visible:
         return verdict is Verdict.FALSE
-    before, after = old[index].site, new[index].site
-    return verdict is Verdict.TRUE and before is not None and after is not None and before.value != after.value
-
-
-def _looks_alike(old: Value, new: Value, background: Background) -> bool:
-    if isinstance(old, int) and not isinstance(new, int):
-        return False
-    if not new or ((old < 0) != (new < 0) and not background.negatives):
-        return False
-    if not isinstance(new, int) and (10**4 % new.denominator):
-        return False
-    size, before = magnitude(new), magnitude(old)
-    return before <= 10 * size and (size <= 10 * before or not before)
+    site, after = old[index].site, new[index].site
+    return verdict is Verdict.TRUE and site is not None and after is not None and site.value != after.value

@@ -7,6 +7,7 @@ Steps are counted from 1, as in the numbered form.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from data_tools.records import DataToolsError
 
@@ -15,8 +16,7 @@ class StepError(DataToolsError):
     """A text that a splitter cannot use."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """Where a step is: its marker begins at `start`, its body at `body`; `end` leaves white space behind it out."""
 
     start: int

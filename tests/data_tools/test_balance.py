@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 
+from benchmarks.inject import classified
 from data_tools.equations import read_equations
 from data_tools.inject import KINDS, Balance, Mode, RuleInjector, SolutionItem, build_pair, row_random
 from data_tools.inject.background import Background
@@ -36,7 +37,23 @@ def looks(text: str, kind: str, params: dict[str, object]) -> dict[str, float]:
 
 def test_looks_are_counted_in_operand_and_result() -> None:
     found = looks("So 10 * 8 = 80 pens.", "digit_change", {"operand": 0, "position": 1, "digit": "5"})
-    assert found == {"numbers that end in 0": -1, "numbers that end in 5": 1, "digits": 1}  # 15 * 8 = 120
+    assert found == {  # 15 * 8 = 120
+        "numbers that end in 0": -1,
+        "numbers that end in 5": 1,
+        "digits": 1,
+        "size": pytest.approx(math.log(16 / 11) + math.log(121 / 81)),
+        "size of the last": pytest.approx(math.log(121 / 81)),
+    }
+
+
+def test_the_last_number_that_changes_counts_by_itself() -> None:
+    found = looks("So 10 * 8 = 80 pens.", "digit_change", {"operand": 1, "position": 0, "digit": "9"})
+    assert found["size of the last"] == pytest.approx(math.log(91 / 81))
+    assert "last that ends in 0" not in found
+    assert (
+        looks("So 12 * 5 = 60.", "digit_change", {"operand": 1, "position": 0, "digit": "3"})["last that ends in 0"]
+        == -1
+    )
 
 
 def test_an_operand_that_stands_elsewhere_repeats_no_longer() -> None:
@@ -103,3 +120,18 @@ def test_looks_do_not_tell_right_from_wrong_in_real_solutions(asset: Callable[[s
     report = find_cues([difference(row["chosen"], row["rejected"]) for row in pairs], list(range(len(pairs))))
     assert report.pairs > 600
     assert report.accuracy < 0.6
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_usual_mix_has_no_shortcut(asset: Callable[[str], Path], mode: Mode) -> None:
+    """The benchmark's classifier on looks, which is told which two texts are a pair, on all kinds together."""
+    pairs = []
+    for number, record in zip(range(2500), read_records(asset("data/gsm8k_train.jsonl")), strict=False):
+        prompt, solution = record["prompt"][0]["content"], record["completion"][0]["content"]
+        item = SolutionItem(str(number), prompt, split_steps(solution), record["answer"])
+        found = RuleInjector(mode=mode).inject(item, row_random(0, item.id, "inject"))
+        pairs += [build_pair(item, injection, mode) for injection in found]
+    assert len(pairs) > 2000
+    single, paired = classified(pairs)
+    assert single < 0.57
+    assert paired < 0.6

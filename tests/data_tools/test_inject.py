@@ -26,6 +26,7 @@ from data_tools.inject import (
     relation_flip,
     row_random,
 )
+from data_tools.inject.background import Background, looks_alike
 from data_tools.records import DataToolsError, Record, read_records
 from data_tools.steps import split_steps
 from tests.data_tools.independent import faults
@@ -163,7 +164,7 @@ def test_the_problems_numbers_are_not_carried_on() -> None:
 def test_kinds_without_proof_are_made_only_when_asked_for() -> None:
     text = (
         "Step 1: Anna has 4 more than twice the apples.\nStep 2: So she has 2 * 5 = 10 apples.\n"
-        "Step 3: Then 10 + 4 = 14."
+        "Step 3: Then it is 10 + 4 = 14 apples."
     )
     item = SolutionItem("x", "p", split_steps(text), None)
     found = RuleInjector(kinds=UNCHECKED, pairs=4).inject(item, row_random(0, "x", "inject"))
@@ -172,6 +173,29 @@ def test_kinds_without_proof_are_made_only_when_asked_for() -> None:
     usual = [i for seed in range(30) for i in RuleInjector().inject(item, row_random(seed, "x", "inject"))]
     assert usual
     assert not {injection.kind for injection in usual} & set(UNCHECKED)
+
+
+def test_errors_in_words_pass_the_filters_of_length() -> None:
+    """A left-out step is replaced by the next one, which must not be told by its length alone."""
+    text = "Step 1: It is 2 * 5 = 10 apples.\nStep 2: {} 10 + 4 = 14.\nStep 3: Now 14 + 1 = 15."
+    for said, count in (("That makes", 1), ("With all that she has got from the others, that makes", 0)):
+        item = SolutionItem("x", "p", split_steps(text.format(said)), None)
+        injector = RuleInjector(kinds=("dropped_step",), pairs=2)
+        found = [i for i in injector.inject(item, row_random(0, "x", "inject")) if i.step == 1]
+        assert len(found) == count
+
+
+def test_what_drops_and_what_adds_an_operand_are_made_equally_often(asset: Callable[[str], Path]) -> None:
+    """Either gives itself away by the length; together they say nothing about which side is wrong."""
+    records = [record for _, record in zip(range(800), read_records(asset("data/gsm8k_train.jsonl")), strict=False)]
+    longer = Counter[str]()
+    for number, record in enumerate(records):
+        prompt, solution = record["prompt"][0]["content"], record["completion"][0]["content"]
+        item = SolutionItem(str(number), prompt, split_steps(solution), record["answer"])
+        for injection in RuleInjector().inject(item, row_random(0, item.id, "inject")):
+            longer[injection.kind.partition("_")[0]] += 1
+    assert longer["dropped"] > 20
+    assert 1 / 2 < longer["dropped"] / longer["extra"] < 2
 
 
 def test_options_that_do_not_exist_are_refused() -> None:
@@ -244,6 +268,10 @@ def test_what_changes_nothing_or_leaves_no_expression_is_refused(
         (r"So \frac{1}{2} \times 8 = 4.", "operator_flip", {"op": 1, "to": "/"}, r"So \frac{1}{2} \div 8 = 0.06."),
         ("It is 5 apples + 3 apples + 2 apples = 10.", "dropped_term", {"term": 1}, "It is 5 apples + 2 apples = 7."),
         ("It is 5 apples + 3 apples + 2 apples = 10.", "dropped_term", {"term": 2}, "It is 5 apples + 3 apples = 8."),
+        ("It is 5 + 3 = 8 in all.", "extra_term", {"op": "+", "value": "4"}, "It is 5 + 3 + 4 = 12 in all."),
+        ("It is $5-$2 = $3.", "extra_term", {"op": "-", "value": "1"}, "It is $5-$2-$1 = $2."),
+        ("So 6 × 4 = 24.", "extra_factor", {"op": "/", "value": "3"}, "So 6 × 4 ÷ 3 = 8."),
+        ("So 2.50 * 4 = 10.", "extra_factor", {"op": "*", "value": "2"}, "So 2.50 * 4 * 2 = 20."),
         ("-$4 + $9 = $5", "operand_swap", {"i": 0, "j": 1}, "-$9 + $4 = -$5"),
     ],
 )
@@ -327,3 +355,10 @@ def test_an_injection_is_plain_data() -> None:
     assert isinstance(injection, Injection)
     assert injection.verified == "equation"
     assert injection.old_value != injection.new_value
+
+
+def test_an_error_below_the_tolerance_of_graders_is_none() -> None:
+    """3,499,998 is 3,500,000 to a comparison with a relative tolerance of 1e-6."""
+    background = Background("", "")
+    assert not looks_alike(3_500_000, 3_499_998, background)
+    assert looks_alike(3_500_000, 3_499_000, background)
