@@ -13,10 +13,12 @@ from typing import Any
 from prefopt.data import rows
 from prefopt.diagnostics.pairs import common_prefix
 
-WINDOW = 2048
+WINDOW = 1024
 """Rows among which those of one prompt are brought together and sorted by length."""
 
 _PARTS_PER_WINDOW = 32
+_PADDING = 1 / 16
+"""Share of a batch that may be padding."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,14 @@ def items_of(window: Sequence[dict[str, Any]], start: int, *, tokens: int) -> li
 def batches_of(items: Sequence[Item], *, tokens: int) -> list[Batch]:
     """Items of similar length together, as many as fit `tokens` with padding; one that exceeds them stands alone."""
     found: list[Batch] = []
-    widest = 0
+    held = 0
     for item in sorted(items, key=lambda item: (item.cost, item.pairs[0].row)):
-        widest = max(widest, item.cost)
-        if not found or widest * (len(found[-1]) + 1) > tokens:
+        padded = item.cost * (len(found[-1]) + 1) if found else 0  # the newest is the widest
+        if not found or padded > tokens or padded - held - item.cost > _PADDING * padded:
             found.append([])
-            widest = item.cost
+            held = 0
         found[-1].append(item)
+        held += item.cost
     return found
 
 
