@@ -231,6 +231,29 @@ def diagnose(
     )
 
 
+@app.command()
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="run directories and folders of diagnose", show_default=False),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="folder, or file in .html or .md [the folder itself; with several, here]", show_default=False
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a page and Markdown of runs, side by side.
+
+    A diagnosis of a run that is named too joins its column. The page is one file that opens offline.
+    """
+    from prefopt.cli.report import report as run
+
+    run(folders, out, as_json=as_json)
+
+
 @app.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     add_help_option=False,
