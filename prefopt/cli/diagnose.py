@@ -91,6 +91,9 @@ def diagnose(
     summary = _run(subject, out, settings, workers, overwrite=overwrite)
     if summary is None:
         return
+    from prefopt.report import write_report
+
+    write_report([out], out / diagnosis.REPORT)
     if as_json:
         print(json.dumps(summary, ensure_ascii=False))
     else:
