@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prefopt.report.claims import Claim, Findings
+from prefopt.report.claims import Claim, Findings, written
 from prefopt.report.figures import (
     MEASURES,
     POINTS,
@@ -31,14 +31,19 @@ AT_RISK, GAINERS = 8, 10
 
 @dataclass(frozen=True)
 class ShownPair:
-    """A pair to be read: its numbers by label, and both responses in pieces."""
+    """A pair to be read: its numbers in words, the most telling one first, and both responses in pieces."""
 
     id: str
-    numbers: Mapping[str, float]
+    facts: Sequence[str]
     prompt: str
     chosen: Sequence[Piece]
     rejected: Sequence[Piece]
     branch: str = ""
+
+    @property
+    def headline(self) -> str:
+        """Why it is among the pairs to read first."""
+        return self.facts[0] if self.facts else ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Column:
     """One run or diagnosis of a report."""
 
     name: str
+    subtitle: str
     evidence: Evidence
     findings: Findings
     pairs: Sequence[ShownPair]
@@ -139,6 +145,7 @@ def _column(evidence: Evidence) -> Column:
     pairs, run = evidence.pairs, evidence.run
     return Column(
         visible(evidence.name),
+        visible(_subtitle(evidence)),
         evidence,
         findings(evidence),
         _shown_pairs(pairs) if pairs is not None else [],
@@ -146,6 +153,21 @@ def _column(evidence: Evidence) -> Column:
         _settings(evidence),
         run.notes if run is not None else (),
     )
+
+
+def _subtitle(evidence: Evidence) -> str:
+    """What was trained or diagnosed: objective, model, pairs."""
+    pairs, run = evidence.pairs, evidence.run
+    parts = []
+    if run is not None:
+        plan = run.record.get("plan", {})
+        parts += [str(plan[name]) for name in ("objective", "model") if name in plan]
+    elif pairs is not None:
+        models = pairs.summary.get("models", {})
+        parts += [str(models[name].get("name_or_path")) for name in ("policy", "start") if name in models]
+    if pairs is not None:
+        parts.append(f"{len(pairs):,} pairs {'after' if pairs.moved else 'before'} training")
+    return " · ".join(parts)
 
 
 def findings(evidence: Evidence) -> Findings:
@@ -165,27 +187,37 @@ def findings(evidence: Evidence) -> Findings:
 def _shown_pairs(pairs: Pairs) -> list[ShownPair]:
     places = at_risk(pairs, AT_RISK)
     rows = pairs.rows(places)
-    return [_shown(rows[place]) for place in places]
+    first = "chosen_delta" if pairs.moved else "ln_ches"
+    return [_shown(rows[place], first) for place in places]
 
 
-def _shown(row: Mapping[str, Any]) -> ShownPair:
+def _shown(row: Mapping[str, Any], first: str) -> ShownPair:
     chosen, rejected = compared(*(visible(row[side] or "") for side in ("chosen", "rejected")))
-    numbers = {label: row[name] for name, label in MEASURES.items() if row.get(name) is not None}
+    names = (name for name in dict.fromkeys((first, *MEASURES)) if row.get(name) is not None)
+    facts = [_fact(MEASURES[name], row[name]) for name in names]
     return ShownPair(
-        visible(str(row["id"])), numbers, clipped(visible(row["prompt"] or ""), 2_000), chosen, rejected, _branch(row)
+        visible(str(row["id"])), facts, clipped(visible(row["prompt"] or ""), 2_000), chosen, rejected, _branch(row)
     )
+
+
+def _fact(label: str, value: float) -> str:
+    """`length gap, chosen − rejected, tokens` and 3 become `length gap 3 tokens`."""
+    name, *rest = label.split(", ")
+    return " ".join([name, f"{value:.4g}".replace("-", "−"), *rest[-1:]])
 
 
 def _branch(row: Mapping[str, Any]) -> str:
     """Where the probability went at the first differing token, in one sentence."""
     if row.get("branch_gainer") is None:
         return ""
-    sides = ", ".join(
-        f"{side} {_quoted(row[name])} from {row[f'{name}_start']:.1%} to {row[f'{name}_now']:.1%}"
-        for side, name in (("chosen", "branch_chosen"), ("rejected", "branch_rejected"))
-    )
+    moves = [
+        f"{side} {_quoted(row[f'branch_{side}'])} from {written(row[f'branch_{side}_start'], 'share')} to "
+        f"{written(row[f'branch_{side}_now'], 'share')}"
+        for side in ("chosen", "rejected")
+    ]
     third = " (neither of the two)" if row["branch_gainer_is_third"] else ""
-    return f"Where they part: {sides}; {_quoted(row['branch_gainer'])}{third} gained most, {row['branch_gain']:+.1%}."
+    gain = f"{_quoted(row['branch_gainer'])}{third} gained most, {100 * row['branch_gain']:+.1f} points"
+    return f"Where they part: {', '.join(moves)}; {gain}."
 
 
 def _quoted(token: str) -> str:

@@ -80,11 +80,18 @@ def axes(pairs: Pairs) -> tuple[str, str]:
 
 
 def at_risk(pairs: Pairs, count: int) -> list[int]:
-    """Places of the pairs to read first: those that fell most, or before training those with the highest scores."""
+    """Places of the pairs to read first, one of each prompt: those that fell most, before training the highest scores.
+
+    Flagged pairs are left out: an empty or identical response has nothing to read.
+    """
     worst = pairs.numbers["chosen_delta"] if pairs.moved else -pairs.numbers["ln_ches"]
-    usable = np.isfinite(worst) & ~pairs.flagged
-    order = np.argsort(np.where(usable, worst, np.inf), kind="stable")
-    return [int(place) for place in order[: min(count, int(usable.sum()))]]
+    order = np.argsort(np.where(pairs.flagged, np.nan, worst), kind="stable")  # without a number: last
+    found: dict[int, int] = {}
+    for place in order[: int((np.isfinite(worst) & ~pairs.flagged).sum())]:
+        if len(found) == count:
+            break
+        found.setdefault(int(pairs.groups[place]), int(place))
+    return list(found.values())
 
 
 def sampled(pairs: Pairs, limit: int) -> list[int]:

@@ -18,7 +18,7 @@ def markdown(report: Report) -> str:
     """The text of `report.md`. Whatever comes from data or settings is escaped or fenced."""
     parts = [MARK, f"# {escaped(report.title)}"]
     for column in report.columns:
-        parts += [f"## {escaped(column.name)}", f"**{column.findings.verdict}**"]
+        parts += [f"## {escaped(column.name)}", escaped(column.subtitle), f"**{column.findings.verdict}**"]
         parts += [*column.findings.sentences, *(f"Note: {escaped(note)}" for note in column.notes)]
     names = [column.name for column in report.columns]
     parts += ["## Numbers", READING["claims"], _table(["", *names], _claims(report))]
@@ -71,8 +71,8 @@ def _claim(claim: Claim | None) -> str:
 
 
 def _gainers(column: Column) -> str:
-    rows = ([token, f"{pairs:,}", f"{gain:+.1%}"] for token, pairs, gain in column.gainers)
-    return f"{escaped(column.name)}:\n\n{_table(['token that gained most', 'pairs', 'mean gain'], rows)}"
+    rows = ([token, f"{pairs:,}", f"{100 * gain:+.1f}"] for token, pairs, gain in column.gainers)
+    return f"{escaped(column.name)}:\n\n{_table(['token that gained most', 'pairs', 'mean gain, points'], rows)}"
 
 
 def _curves(report: Report) -> Iterable[list[str]]:
@@ -89,8 +89,7 @@ def _curves(report: Report) -> Iterable[list[str]]:
 
 
 def _pair(column: Column, pair: ShownPair) -> str:
-    numbers = "; ".join(f"{label} {value:.4g}" for label, value in pair.numbers.items())
-    parts = [f"### {escaped(f'{pair.id} ({column.name})')}", escaped(numbers), escaped(pair.branch)]
+    parts = [f"### {escaped(f'{pair.id} ({column.name})')}", escaped("; ".join(pair.facts)), escaped(pair.branch)]
     for title, text in (
         ("Prompt", pair.prompt),
         ("Chosen", _joined(pair.chosen)),

@@ -54,6 +54,7 @@ def page(report: Report) -> str:
         scores=SCORES,
         quantile_names=QUANTILE_NAMES,
         tiles=_tiles,
+        sample_of=lambda column: _sample(column, report),
         axes=axes,
         curve_rows=_curve_rows,
     )
@@ -85,6 +86,14 @@ def _tiles(column: Column) -> list[Any]:
     names = _TILES if any(claim.key == "chosen_dropped" for claim in column.findings.claims) else _TILES_BEFORE
     found = [claim for claim in column.findings.claims if claim.key in names]
     return found or list(column.findings.claims[:6])
+
+
+def _sample(column: Column, report: Report) -> str:
+    """How many of a column's pairs the scatter shows, and which."""
+    shown, total = len(report.points[report.columns.index(column)]), len(column.evidence.pairs or ())
+    if shown == total:
+        return f"All {total:,} pairs."
+    return f"{shown:,} of {total:,} pairs: the most extreme ones and a random sample of the others."
 
 
 def _curve_rows(picture: Curves, place: int) -> list[tuple[float, list[float | None]]]:

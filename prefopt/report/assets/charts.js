@@ -134,7 +134,7 @@ function curves(lines, x, y, width, title) {
   const metrics = Object.keys(lines);
   const ends = metrics.map((metric) => `${metric} from ${shown(lines[metric][0][1])} to ${shown(lines[metric].at(-1)[1])}`);
   drawing.setAttribute("aria-label", `Curves: ${title}. ${ends.join("; ")}.`);
-  const cursor = svg("line", { class: "grid", x1: -9, x2: -9, y1: box.top, y2: box.bottom });
+  const cursor = svg("line", { class: "grid", visibility: "hidden", y1: box.top, y2: box.bottom });
   drawing.append(cursor);
   metrics.forEach((metric, place) => {
     const [colour, dash] = styleOf(metric, place);
@@ -149,8 +149,7 @@ function curves(lines, x, y, width, title) {
     return html("li", {}, swatch, metric, " ", values[place]);
   });
   const last = () => {
-    cursor.setAttribute("x1", -9);
-    cursor.setAttribute("x2", -9);
+    cursor.setAttribute("visibility", "hidden");
     step.textContent = "";
     metrics.forEach((metric, place) => (values[place].textContent = shown(lines[metric].at(-1)[1])));
   };
@@ -161,8 +160,7 @@ function curves(lines, x, y, width, title) {
       const near = lines[metric].reduce((best, point) => (Math.abs(point[0] - wanted) < Math.abs(best[0] - wanted) ? point : best));
       values[place].textContent = shown(near[1]);
       step.textContent = `step ${shown(near[0])}`;
-      cursor.setAttribute("x1", scaleX(near[0]));
-      cursor.setAttribute("x2", scaleX(near[0]));
+      fill(cursor, { visibility: "visible", x1: scaleX(near[0]), x2: scaleX(near[0]) }, []);
     });
   };
   drawing.addEventListener("pointermove", show);

@@ -31,7 +31,7 @@ function scatter(column, measureX, measureY, x, y, width, labels, report, reader
   for (const point of points) {
     drawing.append(svg("circle", { class: `point fill-${point.colour}`, cx: point.x.toFixed(1), cy: point.y.toFixed(1), r: ids.length > 1000 ? 2.5 : 3.5 }));
   }
-  const ring = svg("circle", { class: "ring", r: 7, cx: -20, cy: -20 });
+  const ring = svg("circle", { class: "ring", r: 7, visibility: "hidden" });
   drawing.append(ring);
   drawing.setAttribute("aria-hidden", "true");
   const holder = html("div", {
@@ -39,9 +39,15 @@ function scatter(column, measureX, measureY, x, y, width, labels, report, reader
     tabindex: "0",
     "aria-label": `${labels.labelY} against ${labels.labelX}, ${column.name}: ${counted(points.length)} points. Arrow keys move from pair to pair.`,
   }, drawing);
+  const place = new Map(points.map((point) => [ids[point.place], point]));
+  holder.addEventListener("pair", (event) => {
+    const point = place.get(event.detail);
+    ring.setAttribute("visibility", point ? "visible" : "hidden");
+    if (point) fill(ring, { cx: point.x, cy: point.y }, []);
+  });
   choosing(holder, drawing, points, (point) => {
-    ring.setAttribute("cx", point.x);
-    ring.setAttribute("cy", point.y);
+    // the same pair is marked in every column
+    for (const other of document.querySelectorAll("[role=application]")) other.dispatchEvent(new CustomEvent("pair", { detail: ids[point.place] }));
     reader(report, column, point.place);
   });
   const fragment = document.createDocumentFragment();
@@ -119,12 +125,18 @@ function beside(points, from, direction) {
 
 const FACTS = ["ln_ches", "chosen_delta", "rejected_delta", "edit_distance", "length_gap"];
 
+// "length gap, chosen − rejected, tokens" and 3 become "length gap 3 tokens".
+function fact(label, value) {
+  const parts = label.split(", ");
+  return `${parts[0]} ${shown(value)}${parts.length > 1 ? ` ${parts.at(-1)}` : ""}`;
+}
+
 // Shows a pair beside the scatter.
 function readPair(report, column, place) {
   const { ids, values, texts } = column.points;
   const [prompt, chosen, rejected] = texts[place].map((number) => report.texts[number]);
   const shared = sharedStart(chosen, rejected);
-  const facts = FACTS.filter((name) => values[name]).map((name) => `${report.measures[name]} ${shown(values[name][place])}`);
+  const facts = FACTS.filter((name) => values[name]).map((name) => fact(report.measures[name], values[name][place]));
   const where = report.columns.length > 1 ? ` · ${column.name}` : "";
   document.getElementById("pair").replaceChildren(
     html("p", {}, html("bdi", { class: "id" }, ids[place]), html("span", { class: "facts" }, where)),
@@ -150,6 +162,6 @@ function scrolling(element, name) {
 function sharedStart(first, second) {
   let end = 0;
   while (end < first.length && end < second.length && first[end] === second[end]) end += 1;
-  while (end > 0 && end < first.length && /[\p{L}\p{N}]/u.test(first[end - 1]) ) end -= 1;
+  while (end > 0 && end < first.length && /[\p{L}\p{N}]/u.test(first[end - 1])) end -= 1;
   return end;
 }
