@@ -44,10 +44,16 @@ def written(value: float, unit: str) -> str:
     """A number as people read it."""
     if unit == "share":
         return f"{100 * value:.1f} %"
-    text = f"{value:+.4f}" if unit == "nats per token" else f"{value:+.2f}"
     if not unit:
-        text = f"{value:.4g}"
+        return compact(value)
+    text = f"{value:+.4f}" if unit == "nats per token" else f"{value:+.2f}"
     return text.replace("-", "−") + _suffix(unit)
+
+
+def compact(value: float) -> str:
+    """Four digits, more only before the decimal point: `0.7634`, `−94,916`."""
+    text = f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
+    return text.replace("-", "−")
 
 
 def _suffix(unit: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prefopt.report.claims import Claim, Findings, written
+from prefopt.report.claims import Claim, Findings, compact, written
 from prefopt.report.figures import (
     MEASURES,
     POINTS,
@@ -196,14 +196,19 @@ def _shown(row: Mapping[str, Any], first: str) -> ShownPair:
     names = (name for name in dict.fromkeys((first, *MEASURES)) if row.get(name) is not None)
     facts = [_fact(MEASURES[name], row[name]) for name in names]
     return ShownPair(
-        visible(str(row["id"])), facts, clipped(visible(row["prompt"] or ""), 2_000), chosen, rejected, _branch(row)
+        clipped(visible(str(row["id"])), 120),
+        facts,
+        clipped(visible(row["prompt"] or ""), 2_000),
+        chosen,
+        rejected,
+        _branch(row),
     )
 
 
 def _fact(label: str, value: float) -> str:
     """`length gap, chosen − rejected, tokens` and 3 become `length gap 3 tokens`."""
     name, *rest = label.split(", ")
-    return " ".join([name, f"{value:.4g}".replace("-", "−"), *rest[-1:]])
+    return " ".join([name, compact(value), *rest[-1:]])
 
 
 def _branch(row: Mapping[str, Any]) -> str:

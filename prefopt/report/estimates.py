@@ -74,4 +74,4 @@ def _wilson(p: float, n: float) -> tuple[float, float]:
     scale = 1 + _Z**2 / n
     center = (p + _Z**2 / (2 * n)) / scale
     reach = _Z * float(np.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))) / scale
-    return max(0.0, center - reach), min(1.0, center + reach)
+    return max(0.0, min(p, center - reach)), min(1.0, max(p, center + reach))  # rounding may pass p at 0 and 1

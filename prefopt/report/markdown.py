@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from prefopt.report.claims import Claim
+from prefopt.report.claims import Claim, compact
 from prefopt.report.content import QUANTILE_NAMES, Column, Report, ShownPair
 from prefopt.report.guide import READING, REMEDIES
 from prefopt.report.texts import Piece
@@ -23,7 +23,7 @@ def markdown(report: Report) -> str:
     names = [column.name for column in report.columns]
     parts += ["## Numbers", READING["claims"], _table(["", *names], _claims(report))]
     if report.histograms:
-        rows = ([name, measure, *(f"{value:.4g}" for value in values)] for name, measure, values in report.quantiles)
+        rows = ([name, measure, *(compact(value) for value in values)] for name, measure, values in report.quantiles)
         parts += ["## Distribution", READING["scores"], _table(["", "measure", *QUANTILE_NAMES], rows)]
     if any(column.gainers for column in report.columns):
         parts += ["## Where the probability went", READING["mass"]]
@@ -83,8 +83,8 @@ def _curves(report: Report) -> Iterable[list[str]]:
                 yield [
                     f"{picture.title}: {name}",
                     column.name,
-                    f"{start:.4g} at step {first:.0f}",
-                    f"{end:.4g} at step {last:.0f}",
+                    f"{compact(start)} at step {first:.0f}",
+                    f"{compact(end)} at step {last:.0f}",
                 ]
 
 

@@ -41,14 +41,14 @@ def movement_claims(pairs: Pairs) -> list[Claim]:
         estimated("rejected_delta", "movement of rejected responses", "nats", mean(rejected, groups)),
         Claim(
             "chosen_delta_per_token",
-            "the same, all movement by all tokens",
+            "movement of chosen responses, all movement over all tokens",
             float(chosen.sum() / max(pairs.numbers["chosen_tokens"].sum(), 1)),
             "nats per token",
             count=len(pairs),
         ),
         estimated(
             "chosen_delta_mean_per_token",
-            "the same, each response by its own tokens",
+            "movement of chosen responses, each over its own tokens",
             "nats per token",
             mean(chosen / np.maximum(pairs.numbers["chosen_tokens"], 1), groups),
         ),
@@ -56,7 +56,14 @@ def movement_claims(pairs: Pairs) -> list[Claim]:
     ]
     foretold = pairs.summary["movement"].get("spearman_with_chosen_delta", {}).get("ln_ches")
     if foretold is not None:
-        claims.append(Claim("spearman_ln_ches", "rank correlation of ln-CHES with it", foretold, count=len(pairs)))
+        claims.append(
+            Claim(
+                "spearman_ln_ches",
+                "rank correlation of ln-CHES with the movement of chosen responses",
+                foretold,
+                count=len(pairs),
+            )
+        )
     return claims
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from prefopt.report.claims import Claim, compact
 from prefopt.report.content import QUANTILE_NAMES, Column, Report
 from prefopt.report.figures import MEASURES, SCORES, Curves, axes
 from prefopt.report.folders import TEXTS
@@ -78,11 +79,11 @@ def _hash(text: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    environment.filters["compact"] = lambda value: f"{value:.4g}".replace("-", "−")
+    environment.filters["compact"] = compact
     return environment
 
 
-def _tiles(column: Column) -> list[Any]:
+def _tiles(column: Column) -> list[Claim]:
     names = _TILES if any(claim.key == "chosen_dropped" for claim in column.findings.claims) else _TILES_BEFORE
     found = [claim for claim in column.findings.claims if claim.key in names]
     return found or list(column.findings.claims[:6])
@@ -160,9 +161,10 @@ class _Texts:
         limit = _LONGEST
         while True:
             texts = [clipped(text, limit) for text in self.numbers]
-            if limit <= _SHORTEST or len(embedded(texts).encode()) <= _TEXT_BYTES:
+            size = len(embedded(texts).encode())
+            if limit <= _SHORTEST or size <= _TEXT_BYTES:
                 return texts
-            limit = max(_SHORTEST, limit * 3 // 4)
+            limit = max(_SHORTEST, int(limit * min(0.9, _TEXT_BYTES / size)))
 
 
 def _short(value: float | None) -> float | None:
