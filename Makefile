@@ -11,8 +11,8 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow test-ranks test-deepspeed check style types layers format regenerate schema tiny-math \
-	step-loop bench wheel clean
+.PHONY: help setup quickstart test test-slow test-ranks test-deepspeed test-browser check style types layers format regenerate \
+	schema tiny-math step-loop bench wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -48,6 +48,10 @@ test-ranks: setup  ## only tests that start two processes
 test-deepspeed: setup  ## install DeepSpeed (Linux, needs a C++ compiler) and run what needs it
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[deepspeed]'
 	DS_ACCELERATOR=cpu $(BIN)/pytest -m "not gpu" -k zero_2 tests/ranks
+
+test-browser: setup  ## the report in a real browser; Debian: apt-get install chromium
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[browser]'
+	$(BIN)/pytest -m browser tests/report
 
 check: style types layers test  ## everything a change must pass
 

@@ -155,7 +155,7 @@ function side(title, kind, text, shared) {
 
 // A text that may have to be scrolled can be reached by keys.
 function scrolling(element, name) {
-  return fill(element, { tabindex: "0", role: "region", "aria-label": name }, []);
+  return fill(element, { tabindex: "0", role: "group", "aria-label": name }, []);
 }
 
 // Characters that both texts begin with, up to the end of a word.
