@@ -105,16 +105,18 @@ def record_command(
     also: Callable[[O], Sequence[Path]] | None = None,
     parts: Callable[[O], Sequence[str]] | None = None,
     reads: Callable[[O], Sequence[str]] | None = None,
+    distinct: bool = False,
 ) -> Callable[[Maker[O]], Maker[O]]:
     """Register a command that makes rows out of single records.
 
     `tally` are columns whose values are counted in summary and manifest, `also` names further files that it reads,
-    `parts` the output files if there are several, `reads` the columns that it reads, for those that hand no others on.
+    `parts` the output files if there are several, `reads` the columns that it reads and `--column` may name. With
+    `distinct` a record whose id came before is rejected.
     """
 
     def register(maker: Maker[O]) -> Maker[O]:
         def run(chosen: O, info: RunInfo, job: Job) -> Summary:
-            return run_records(job, maker(chosen, info))
+            return run_records(replace(job, distinct=distinct), maker(chosen, info))
 
         _add(maker.__name__, maker.__doc__, options, _writer(maker.__name__, options, run, tally, also, parts, reads))
         return maker
@@ -130,15 +132,17 @@ def stream_command(
     parts: Callable[[O], Sequence[str]] | None = None,
     reads: Callable[[O], Sequence[str]] | None = None,
     together: str | None = None,
+    distinct: bool = False,
 ) -> Callable[[StreamMaker[O]], StreamMaker[O]]:
     """Register a command that makes rows out of all records together.
 
-    With `together` records with the same value in that column belong to the same shard.
+    With `together` records with the same value in that column belong to the same shard; the rest is as for
+    `record_command`.
     """
 
     def register(maker: StreamMaker[O]) -> StreamMaker[O]:
         def run(chosen: O, info: RunInfo, job: Job) -> Summary:
-            return run_stream(replace(job, together=together), maker(chosen, info))
+            return run_stream(replace(job, together=together, distinct=distinct), maker(chosen, info))
 
         _add(maker.__name__, maker.__doc__, options, _writer(maker.__name__, options, run, tally, also, parts, reads))
         return maker
@@ -161,8 +165,12 @@ def report_command(
     """
 
     def register(maker: ReportMaker[O]) -> ReportMaker[O]:
-        def call(source: Path, seed: int, shard: str, column: list[str] | None, as_json: bool, **given: Any) -> None:
+        def call(
+            source: Path, seed: int, shard: str, column: list[str] | None, dry_run: bool, as_json: bool, **given: Any
+        ) -> None:
             chosen = _checked(options, given)
+            if dry_run:
+                typer.echo(f"{maker.__name__} writes no file, so --dry-run changes nothing.", err=True)
             job = Job(
                 maker.__name__,
                 source,
@@ -181,8 +189,15 @@ def report_command(
             if failed and failed(result):
                 raise typer.Exit(1)
 
-        common = {"source": (Source, ...), "seed": (Seed, 0), "shard": (ShardText, "1/1"), "column": (Column, None)}
-        _add(maker.__name__, maker.__doc__, options, _typed(call, {**common, "as_json": (AsJson, False)}, options))
+        common = {
+            "source": (Source, ...),
+            "seed": (Seed, 0),
+            "shard": (ShardText, "1/1"),
+            "column": (Column, None),
+            "dry_run": (Annotated[bool, typer.Option("--dry-run", help="nothing is written in any case")], False),
+            "as_json": (AsJson, False),
+        }
+        _add(maker.__name__, maker.__doc__, options, _typed(call, common, options))
         return maker
 
     return register

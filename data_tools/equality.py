@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from data_tools._symbolic import SymbolicProcess
 from data_tools.answers import normal_number
+from data_tools.characters import plain_characters
 
 MAX_EXPRESSION = 400
 """Characters. Longer answers are compared as text only."""
@@ -19,6 +20,7 @@ _THOUSANDS = re.compile(r"(?<=\d)(?:,|\\,|\{,\})(?=\d{3}(?!\d))")
 _UNIT = re.compile(r"(?<=[\d.)}])\s*(?:[A-Za-z]{2,}|°|[kcm]?m|kg|g|s|h)(?:\s[A-Za-z]{2,}){0,3}\.?\s*\Z")
 _FRACTION = re.compile(r"(-?)\s*\\[dt]?frac\s?\{(-?\d{1,30})\}\s?\{(-?\d{1,30})\}")
 _SCIENTIFIC = re.compile(r"-?\d{1,30}(?:\.\d{1,30})?[eE][-+]?\d{1,2}")
+_SMALL_POWER = re.compile(r"(-?\d{1,10}(?:\.\d{1,10})?)\^\{?(-?\d{1,2})\}?")
 _POWER = r"(?:\^|\*\*)"
 _BOMB = re.compile(  # towers of powers, long exponents, factorials of factorials
     rf"{_POWER}[^-+*/=,]{{0,20}}{_POWER}|{_POWER}\s*[({{]*\s*\d{{4,}}|!\s*[)}}]*\s*!|\d{{5,}}\s*!"
@@ -28,7 +30,11 @@ _process = SymbolicProcess()
 
 
 def clean_answer(text: str) -> str:
-    """An answer without its dress: dollar and per cent signs, \\text, \\left, thousands commas, unit words, period."""
+    """An answer without its dress: dollar and per cent signs, \\text, \\left, thousands commas, unit words, period.
+
+    Fractions of one character, superscripts, wide digits, and other minus signs and spaces become plain ones.
+    """
+    text = text if text.isascii() else plain_characters(text)
     text = _DRESS.sub("", _TEXT.sub(r" \1", text)).strip()
     text = _THOUSANDS.sub("", text).removesuffix(".").strip()
     return _UNIT.sub("", text).strip()
@@ -81,5 +87,8 @@ def _number(text: str) -> Fraction | None:
         return -value if fraction[1] else value
     if _SCIENTIFIC.fullmatch(text):
         return Fraction(text)
+    if power := _SMALL_POWER.fullmatch(text):
+        base, exponent = Fraction(power[1]), int(power[2])
+        return base**exponent if base or exponent > 0 else None
     form = normal_number(text)
     return None if form is None else Fraction(form)

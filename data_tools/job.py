@@ -63,6 +63,8 @@ class Job:
     shard: Shard = field(default_factory=Shard)
     together: str | None = None
     """A column whose values are sharded in place of records."""
+    distinct: bool = False
+    """Whether ids must not repeat, since those of the rows are made of them."""
     columns: Mapping[str, str] = field(default_factory=dict)
     also: Sequence[Path] = ()
     parts: Sequence[str] = ()

@@ -10,9 +10,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from data_tools.duplicates.table import HashTable
 from data_tools.errors import DataToolsError, RecordError, closest
 from data_tools.fields import optional_text
 from data_tools.job import (
@@ -36,6 +38,9 @@ from data_tools.work import LOCK, Work, begun, working
 REJECTS = "rejects"
 MOST_NAMES = 1000
 """Columns that are remembered to suggest one."""
+
+REPEATED_ID = "repeated_id"
+"""The reason for a reject whose id another record had before."""
 
 RESERVED = (REJECTS, LOCK)
 """Names in the work folder, which no output can have."""
@@ -88,11 +93,15 @@ def scan(job: Job, missed: Missed) -> Iterator[Row]:
 def _rows(job: Job, work: "Work | _Nowhere", *, skip: int = 0) -> Iterator[tuple[int, Row | None]]:
     """The records of the shard with the number of records read so far; None where there is none or it was rejected."""
     place = skip
+    ids = _Ids(job, skip) if job.distinct else None
     with Meter(job.command, quiet=job.quiet) as meter:
         for number, item in scan_records(job.source, skip=skip):
             place += 1
             meter.at(place)
+            record = {} if isinstance(item, Unreadable) else _renamed(item, job.columns)
             if not job.shard.takes(_shard_place(job, item, place - 1)):
+                if ids and record:
+                    ids.first(Row(record, record_id(record), str(job.source), number))
                 yield place, None
                 continue
             work.counts["read"] += 1
@@ -102,8 +111,34 @@ def _rows(job: Job, work: "Work | _Nowhere", *, skip: int = 0) -> Iterator[tuple
                 _store(job, work, Reject(item.reason, item.message, number), None)
                 yield place, None
                 continue
-            record = _renamed(item, job.columns)
-            yield place, Row(record, record_id(record), str(job.source), number)
+            row = Row(record, record_id(record), str(job.source), number)
+            first = ids.first(row) if ids else None
+            if first is None:
+                yield place, row
+                continue
+            says = f"id '{row.id}' is that of line {first} already"
+            if job.strict:
+                raise RecordError(f"{row.where}: {says}.", reason=REPEATED_ID)
+            _store(job, work, Reject(REPEATED_ID, says, number), row)
+            yield place, None
+
+
+class _Ids:
+    """The lines where ids stood first, by hash: some 20 to 40 bytes a record."""
+
+    def __init__(self, job: Job, skip: int) -> None:
+        self._lines = HashTable()
+        if skip:  # a run that goes on: what it has read before counts too
+            for number, item in islice(scan_records(job.source), skip):
+                if not isinstance(item, Unreadable):
+                    record = _renamed(item, job.columns)
+                    self.first(Row(record, record_id(record), str(job.source), number))
+
+    def first(self, row: Row) -> int | None:
+        """The line where the id of a row stood before; None, and remembered, if nowhere."""
+        key = blake2b(row.id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        line = self._lines.setdefault(int.from_bytes(key, "big"), row.line)
+        return None if line == row.line else line
 
 
 def _shard_place(job: Job, item: Record | Unreadable, place: int) -> int:

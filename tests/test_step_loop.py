@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from prefopt import load_recipe
 FOLDER = Path(__file__).parents[1] / "recipes" / "studies" / "step_loop"
 DATA = Path(__file__).parents[1] / "recipes" / "data" / "tiny-math"
 METHODS = ("step_dpo", "scdpo", "rise")
+CONTROLS = ("rise_flipped",)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -23,6 +25,27 @@ def test_its_recipes_train_the_loss_of_their_name_and_measure_on_held_out_proble
     assert [loss.name for loss in recipe.objective().losses] == [method]
     assert Path(recipe.data.eval["heldout"].path).name == "heldout.jsonl"
     assert recipe.training["eval_on_start"] is True
+
+
+def test_the_control_exchanges_the_sides_of_edited_rows_and_of_no_others(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("step_loop", FOLDER / "loop.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loop = importlib.util.module_from_spec(spec)
+    sys.modules["step_loop"] = loop
+    spec.loader.exec_module(loop)
+    row = {
+        "id": "a",
+        "pair_kind": "edit",
+        "chosen": "x",
+        "rejected": "y",
+        "rejected_steps": [[0, 1]],
+        "complete": False,
+    }
+    swapped = {"id": "a", "pair_kind": "edit", "chosen": "y", "rejected": "x", "chosen_steps": [[0, 1]]}
+    assert loop.flipped(row) == {**swapped, "complete": False}
+    whole = {**row, "pair_kind": "full"}
+    assert loop.flipped(whole) == whole
 
 
 @pytest.mark.slow
@@ -34,7 +57,7 @@ def test_the_loop_runs_from_problems_to_accuracies(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
     outcomes = json.loads(out.read_text())
-    assert [outcome["method"] for outcome in outcomes] == list(METHODS)
+    assert [outcome["method"] for outcome in outcomes] == [*METHODS, *CONTROLS]
     for outcome in outcomes:
         assert outcome["pairs"] > 0
         assert 0 < outcome["before"] < 1

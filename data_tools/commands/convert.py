@@ -7,7 +7,7 @@ from pydantic import Field
 
 from data_tools.command import Options, RunInfo, record_command
 from data_tools.run import Output, RecordFunction, Reject, Row
-from data_tools.shapes import ShapeOptions, convert_record, detect
+from data_tools.shapes import SHAPES, ShapeOptions, convert_record, detect
 
 MAX_COLUMNS = 20
 
@@ -25,7 +25,7 @@ class ConvertOptions(Options):
     step_separator: str = Field("\n", description="stepwise: what stands between steps that bring no line ends")
 
 
-@record_command(ConvertOptions, tally=("converted_from",))
+@record_command(ConvertOptions, tally=("converted_from",), reads=lambda options: _columns(options.shape))
 def convert(options: ConvertOptions, run: RunInfo) -> RecordFunction:
     """Turn published shapes into rows: ShareGPT, Alpaca, response_j/k, stepwise, HH transcripts, UltraFeedback.
 
@@ -43,3 +43,9 @@ def convert(options: ConvertOptions, run: RunInfo) -> RecordFunction:
         yield from convert_record(row.record, name, id=row.id, where=row.where, options=choices)
 
     return rows
+
+
+def _columns(shape: str) -> tuple[str, ...]:
+    """What the records of a shape, or of any shape, are read by."""
+    used = (column for name in SHAPES for column in SHAPES[name].uses if shape in ("auto", name))
+    return tuple(dict.fromkeys(used))

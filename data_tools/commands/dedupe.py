@@ -12,7 +12,7 @@ from data_tools.duplicates.places import Places, Seen
 from data_tools.others import readable
 from data_tools.reading import Record
 from data_tools.run import Output, Reject, Row, StreamFunction
-from data_tools.texts import row_texts
+from data_tools.texts import COLUMNS, row_texts
 
 
 class DedupeOptions(Options):
@@ -30,7 +30,7 @@ class DedupeOptions(Options):
     )
 
 
-@stream_command(DedupeOptions, also=lambda options: options.across)
+@stream_command(DedupeOptions, also=lambda options: options.across, reads=lambda options: COLUMNS)
 def dedupe(options: DedupeOptions, run: RunInfo) -> StreamFunction:
     """Leave out rows that came before, in this file or in others; the first one stays.
 

@@ -10,7 +10,7 @@ from data_tools.duplicates import NgramSet
 from data_tools.others import prompts_of
 from data_tools.quality.rules import RULES, Limits, broken, chosen_rules
 from data_tools.run import Output, RecordFunction, Reject, Row
-from data_tools.texts import row_texts
+from data_tools.texts import COLUMNS, row_texts
 
 CONTAMINATED = "contaminated"
 
@@ -31,7 +31,7 @@ class FilterOptions(Limits):
     )
 
 
-@record_command(FilterOptions, also=lambda options: options.against)
+@record_command(FilterOptions, also=lambda options: options.against, reads=lambda options: COLUMNS)
 def filter(options: FilterOptions, run: RunInfo) -> RecordFunction:
     """Leave out rows that break a rule; each is counted and logged under the first that it breaks.
 

@@ -52,7 +52,9 @@ class InjectOptions(Options):
     plausible: bool = Field(True, description="only edits that look like right equations")
 
 
-@record_command(InjectOptions, tally=("error_kind", "verified", "annotations_removed"), reads=lambda options: COLUMNS)
+@record_command(
+    InjectOptions, tally=("error_kind", "verified", "annotations_removed"), reads=lambda options: COLUMNS, distinct=True
+)
 def inject(options: InjectOptions, run: RunInfo) -> RecordFunction:
     """Put one error into right solutions: pairs for preference training, with no model.
 

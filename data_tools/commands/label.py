@@ -28,7 +28,11 @@ class LabelOptions(Options):
     replace: bool = Field(False, description="put labels also in place of those that a row has already")
 
 
-@record_command(LabelOptions, tally=("first_error_step",))
+LABELS = ("first_error_step", "false_equation", "equations_checked")
+COLUMNS = (*_RESPONSES, "initial_reason_steps", "prefix", *(f"{name}_steps" for name in _RESPONSES), *LABELS)
+
+
+@record_command(LabelOptions, tally=("first_error_step",), reads=lambda options: COLUMNS)
 def label(options: LabelOptions, run: RunInfo) -> RecordFunction:
     """Add step spans and the first step with a false equation.
 

@@ -10,6 +10,7 @@ from data_tools.command import app
 from data_tools.manifest import FileNote, Plan, manifest, refuse_folders, refuse_foreign, write_manifest
 from data_tools.problems import FLAW_ELSEWHERE, Flaw, make_problems
 from data_tools.records import read_numbered, text_field, write_records
+from data_tools.shards import Shard
 
 
 @app.command()
@@ -26,13 +27,17 @@ def problems(
     exclude: Annotated[
         list[Path] | None, typer.Option(help="JSON-lines file whose prompts must not occur; may be repeated")
     ] = None,
+    shard: Annotated[
+        str, typer.Option("--shard", metavar="i/n", help="only every n-th of the problems, from the i-th on")
+    ] = "1/1",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a file that another run made")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="do everything but write")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="report as one JSON object")] = False,
 ) -> None:
     """Write seeded arithmetic word problems with step-by-step solutions and answers."""
     options = {"count": number, "flaw": flaw, "flaw_elsewhere": flaw_elsewhere}
-    plan = Plan("problems", options, seed, "1/1", [FileNote.of(path) for path in exclude or ()])
+    part = Shard.parse(shard)
+    plan = Plan("problems", options, seed, str(part), [FileNote.of(path) for path in exclude or ()])
     manifest_file = out.with_name(f"{out.name}.manifest.json")
     if not dry_run:
         refuse_folders(out, manifest_file)
@@ -40,6 +45,7 @@ def problems(
             refuse_foreign(manifest_file, plan.key, [out])
     excluded = {prompt for path in exclude or () for prompt in _prompts(path)}
     made = make_problems(number, seed=seed, flaw=Flaw(flaw, flaw_elsewhere) if flaw > 0 else None, exclude=excluded)
+    made = [problem for place, problem in enumerate(made) if part.takes(place)]
     summary = {
         "command": "problems",
         "out": str(out),

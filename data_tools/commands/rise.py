@@ -34,7 +34,9 @@ class RiseOptions(GeneratorOptions):
     min_similarity: float = Field(0.8, ge=0, le=1, description="least similarity of right and edited step, 1 is equal")
 
 
-@stream_command(RiseOptions, tally=("pair_kind", "error_kind"), also=files_read, reads=lambda options: COLUMNS)
+@stream_command(
+    RiseOptions, tally=("pair_kind", "error_kind"), also=files_read, reads=lambda options: COLUMNS, distinct=True
+)
 def rise(options: RiseOptions, run: RunInfo) -> StreamFunction:
     """Make RISE pairs: steps of right samples against the same steps with one error, beside ordinary pairs.
 

@@ -37,7 +37,9 @@ class ScdpoOptions(GeneratorOptions):
     max_steps: int = Field(24, ge=1, le=1000, description="longest solution, in steps")
 
 
-@stream_command(ScdpoOptions, tally=("pair_kind", "solution_step"), also=files_read, reads=lambda options: COLUMNS)
+@stream_command(
+    ScdpoOptions, tally=("pair_kind", "solution_step"), also=files_read, reads=lambda options: COLUMNS, distinct=True
+)
 def scdpo(options: ScdpoOptions, run: RunInfo) -> StreamFunction:
     """Make SCDPO pairs: right solutions, and the same continued from a random step until they end wrong.
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from data_tools.command import Options, RunInfo, record_command
 from data_tools.errors import DataToolsError, RecordError
 from data_tools.run import RESERVED, Output, Part, RecordFunction, Row
+from data_tools.texts import COLUMNS
 
 
 class SplitOptions(Options):
@@ -21,7 +22,11 @@ class SplitOptions(Options):
     by: str = Field("prompt", description="rows with the same value of this column stay together")
 
 
-@record_command(SplitOptions, parts=lambda options: [name for name, _ in _shares(options.part)])
+@record_command(
+    SplitOptions,
+    parts=lambda options: [name for name, _ in _shares(options.part)],
+    reads=lambda options: tuple(dict.fromkeys((options.by, *COLUMNS))),
+)
 def split(options: SplitOptions, run: RunInfo) -> RecordFunction:
     """Divide a file into parts that share no problem: OUT.jsonl gives OUT.train.jsonl, OUT.heldout.jsonl.
 

@@ -21,7 +21,7 @@ class StatsOptions(Options):
     sample: int = Field(10_000, ge=100, description="how many lengths the quantiles are taken from, drawn with --seed")
 
 
-@report_command(StatsOptions)
+@report_command(StatsOptions, reads=lambda options: (*_TEXTS, *_VALUES))
 def stats(options: StatsOptions, run: RunInfo) -> Callable[[Iterator[Row]], Report]:
     """Count rows, columns, lengths and kinds. Memory does not grow with the file.
 

@@ -56,7 +56,7 @@ def _reads(options: StepPairsOptions) -> list[str]:
     return [*COLUMNS, "first_error_step", *([given, f"{given}_steps"] if given else [])]
 
 
-@stream_command(StepPairsOptions, tally=("located_by", "solution_step"), also=files_read, reads=_reads)
+@stream_command(StepPairsOptions, tally=("located_by", "solution_step"), also=files_read, reads=_reads, distinct=True)
 def step_pairs(options: StepPairsOptions, run: RunInfo) -> StreamFunction:
     """Make Step-DPO pairs: a model's own wrong steps, and right ones that it writes in their place.
 

@@ -68,7 +68,7 @@ def looks_alike(old: Value, new: Value, background: Background) -> bool:
     numbers occur anyway, and the magnitude changes by no more than a factor of ten, nor by so little that who compares
     numbers with a tolerance calls them equal.
     """
-    if abs(new - old) * 10**5 < abs(old):
+    if magnitude(new - old) * 10**5 < magnitude(old):
         return False
     if type(new) is int:
         if new > 0 and type(old) is int and old > 0:  # nearly always

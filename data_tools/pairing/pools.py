@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from data_tools.duplicates import digest
+from data_tools.equality import compare_answers
 from data_tools.errors import RecordError
 from data_tools.fields import optional_text, text_of
 from data_tools.pipelines.problem import is_right
@@ -30,7 +31,11 @@ class Sample:
 
 @dataclass
 class Pool:
-    """All samples of one prompt. `gold` is a solution that came with the problem."""
+    """All samples of one prompt, and what its rows say about it. `gold` is a solution that came with the problem.
+
+    Where rows say different things, it is the least id, with its prompt, and the least solution, as texts are sorted:
+    their order in the file decides nothing. `line` is that of the first.
+    """
 
     id: str
     line: int
@@ -42,7 +47,12 @@ class Pool:
 
     def texts(self, right: bool) -> list[str]:
         """The texts that are right, or wrong, each once."""
-        return list(dict.fromkeys(sample.text for sample in self.samples if sample.right is right))
+        return pool_texts(self.samples, right)
+
+
+def pool_texts(samples: Iterable[Sample], right: bool) -> list[str]:
+    """The texts of samples that are right, or wrong, each once."""
+    return list(dict.fromkeys(sample.text for sample in samples if sample.right is right))
 
 
 def pools(rows: Iterable[Row], rejects: list[Reject], *, threshold: float = 0.5) -> Iterator[Pool]:
@@ -50,7 +60,8 @@ def pools(rows: Iterable[Row], rejects: list[Reject], *, threshold: float = 0.5)
 
     A row has one sample (`completion` or `response`) or several (`responses`). What is right is said by `label` (or
     `labels`), else by comparing with `answer`, else by a `reward` (or `rewards`) of at least `threshold`. Rows wait in
-    a temporary file; memory holds where they lie. Rows that cannot be used are added to `rejects`.
+    a temporary file; memory holds where they lie. Rows that cannot be used are added to `rejects`, and so are prompts
+    with answers that surely differ, and samples that are labelled both right and wrong.
     """
     with tempfile.TemporaryFile() as file:
         places: dict[int, array[int]] = {}
@@ -76,23 +87,39 @@ def _read(file: Any, offset: int) -> Row:
 
 
 def _pool(rows: Iterable[Row], rejects: list[Reject], threshold: float) -> Pool | None:
-    pool: Pool | None = None
+    used: list[Row] = []
+    samples: list[Sample] = []
     for row in rows:
-        record = row.record
         try:
-            samples = list(_samples(row, threshold))
+            samples += _samples(row, threshold)
         except RecordError as error:
             rejects.append(Reject(error.reason, str(error), row.line, row.id))
             continue
-        gold = optional_text(record, "solution")
-        if pool is None:
-            asked = text_of(record, "prompt", row.where)
-            pool = Pool(row.id, row.line, record["prompt"], asked, optional_text(record, "answer"), gold)
-        pool.gold = pool.gold or gold
-        pool.samples += samples
-    if pool is not None:
-        pool.samples.sort(key=lambda sample: (sample.text, str(sample.right), sample.score or 0, sample.mean_logp or 0))
+        used.append(row)
+    if not used:
+        return None
+    least = min(used, key=lambda row: (row.id, json.dumps(row.record["prompt"], sort_keys=True)))
+    line, answers = min(row.line for row in used), _answers(used)
+    other = next((answer for answer in answers if compare_answers(answers[0], answer) is False), None)
+    if other is not None:
+        says = f"the prompt has the answer '{answers[0]}' in one row and '{other}' in another"
+        rejects.append(Reject("contradictory_answer", says, line, least.id))
+        return None
+    golds = sorted(gold for row in used if (gold := optional_text(row.record, "solution")))
+    asked = text_of(least.record, "prompt", least.where)
+    pool = Pool(least.id, line, least.record["prompt"], asked, next(iter(answers), None), next(iter(golds), None))
+    both = set(pool_texts(samples, True)) & set(pool_texts(samples, False))
+    for text in sorted(both):
+        says = f"the same sample is labelled right and wrong: {text[:80]!r}"
+        rejects.append(Reject("contradictory_label", says, line, least.id))
+    pool.samples = [sample for sample in samples if sample.text not in both]
+    pool.samples.sort(key=lambda sample: (sample.text, str(sample.right), sample.score or 0, sample.mean_logp or 0))
     return pool
+
+
+def _answers(rows: Iterable[Row]) -> list[str]:
+    """The different answers that rows give, as text."""
+    return sorted({answer.strip() for row in rows if (answer := optional_text(row.record, "answer")) is not None})
 
 
 def _samples(row: Row, threshold: float) -> Iterator[Sample]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from data_tools.annotations import without_annotations
 from data_tools.generators import Generator, GenFailure, GenRequest, generate, seed_of
 from data_tools.pipelines.problem import Problem, is_right, why_none
 
@@ -34,7 +35,10 @@ class Sampling:
 
 @dataclass
 class Samples:
-    """Solutions of one problem, each text once, in the order of their seeds. `open` state no answer, or were cut."""
+    """Solutions of one problem, each text once, in the order of their seeds, without calculator annotations.
+
+    `open` state no answer, or were cut.
+    """
 
     right: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -67,7 +71,7 @@ def collect(
             if not reply.results:
                 found[place].failure = why_none(reply)
             for result in reply.results:
-                text = sampling.prefill + result.text
+                text, _ = without_annotations(sampling.prefill + result.text)
                 verdict = is_right(text, problems[place].answer, abs_tol=sampling.abs_tol)
                 if verdict is None and count_open_as_wrong:
                     verdict = False

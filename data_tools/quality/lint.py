@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from data_tools.duplicates import NgramSet, digest
+from data_tools.duplicates.places import Seen
 from data_tools.errors import DataToolsError
 from data_tools.others import prompts_of
 from data_tools.quality.between import BETWEEN, Between
@@ -16,7 +17,7 @@ from data_tools.quality.lengths import LengthGap
 from data_tools.quality.rules import RULES, Limits, broken
 from data_tools.quality.surface import VALUES
 from data_tools.reading import Missed
-from data_tools.run import Row
+from data_tools.run import REPEATED_ID, Row
 from data_tools.texts import RowTexts, row_texts
 
 UNREADABLE = "unreadable_record"
@@ -65,7 +66,7 @@ class Findings:
 
     def report(self, total: int) -> dict[str, Any]:
         """What was found, in the order of the rules."""
-        says = {name: rule.says for name, rule in RULES.items()} | BETWEEN
+        says = {name: rule.says for name, rule in RULES.items()} | {REPEATED_ID: "another row has the id"} | BETWEEN
         return {
             name: {
                 "count": self.counts[name],
@@ -92,6 +93,7 @@ class Linter:
         prompts = (prompt for path in options.against for prompt in prompts_of(path, self._missed))
         names = NgramSet(options.ngram, prompts)
         self._known = names if options.against else None
+        self._ids = Seen()
         self._between = Between(options.near, options.across, self._missed, same_numbers=not options.ignore_numbers)
 
     def see(self, row: Row) -> None:
@@ -100,6 +102,8 @@ class Linter:
         texts = row_texts(row.record)
         for name, detail in broken(row.record, self._options, tuple(RULES)):
             self.findings.add(name, row, detail)
+        if row.record.get("id") is not None and (line := self._ids.first(digest(row.id), row.line)) is not None:
+            self.findings.add(REPEATED_ID, row, f"the id of line {line}")
         for name, detail in self._between.look(texts, row.line):
             self.findings.add(name, row, detail)
         if self._known and (share := self._known.share(texts.prompt)) > self._options.max_overlap:
@@ -174,7 +178,7 @@ class Linter:
 
 def check_names(names: Sequence[str]) -> None:
     """Raises: `DataToolsError` for a finding that there is not."""
-    known = (*RULES, *FILES, *BETWEEN, *WHOLE, "any")
+    known = (*RULES, *FILES, REPEATED_ID, *BETWEEN, *WHOLE, "any")
     for name in names:
         if name not in known:
             raise DataToolsError(f"--fail-on: there is no finding '{name}'. Findings: {', '.join(known)}.")

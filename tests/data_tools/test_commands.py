@@ -206,6 +206,58 @@ def test_a_run_that_uses_nothing_has_failed(source: Path, capsys: Captured, more
     assert main(["inject", str(source), "--out", str(source.with_name("other.jsonl"))]) == 0
 
 
+@pytest.mark.parametrize("name", ["inject", "label", "split"])
+def test_an_id_that_came_before_is_rejected_where_ids_are_made_of_it(source: Path, capsys: Captured, name: str) -> None:
+    """Two pairs of one id would be told apart by nobody; commands that hand rows on leave ids to `lint`."""
+    records = list(read_records(source))
+    write_records(source, [*records, {**records[0], "prompt": "Another problem with the same id."}, records[1]])
+    out = source.with_name("out.jsonl")
+    assert main([name, str(source), "--out", str(out), "--json"]) == 0
+    repeated = json.loads(capsys.readouterr().out).get("reason", {}).get("repeated_id", 0)
+    if name != "inject":
+        assert repeated == 0
+        return
+    assert repeated == 2
+    rejects = [row for row in read_records(out.with_name("out.jsonl.rejects.jsonl")) if row["reason"] == "repeated_id"]
+    assert rejects[0]["detail"] == f"id '{records[0]['id']}' is that of line 1 already"
+    assert main(["inject", str(source), "--out", str(out), "--overwrite", "--strict"]) == 2
+    assert f"id '{records[0]['id']}' is that of line 1 already" in capsys.readouterr().err
+
+
+def test_ids_repeat_across_shards_too(source: Path, capsys: Captured) -> None:
+    first = next(iter(read_records(source)))
+    write_records(source, [first, first])
+    assert main(["inject", str(source), "--out", str(source.with_name("o.jsonl")), "--shard", "2/2", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["reason"] == {"repeated_id": 1}
+
+
+def test_lint_names_rows_that_share_an_id(source: Path, capsys: Captured) -> None:
+    rows = [{"id": "a", "prompt": f"p{n}", "chosen": f"yes {n}", "rejected": f"no {n}"} for n in (1, 2)]
+    write_records(source, [*rows, {**rows[0], "id": "b", "prompt": "p3"}])
+    assert main(["lint", str(source), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"]["repeated_id"]
+    assert (found["count"], found["rows"]) == (1, [{"id": "a", "line": 2, "detail": "the id of line 1"}])
+
+
+@pytest.mark.parametrize("name", ["lint", "stats"])
+def test_a_dry_run_of_a_report_says_that_it_writes_nothing(source: Path, capsys: Captured, name: str) -> None:
+    assert main([name, str(source), "--json"]) == 0
+    usual = capsys.readouterr().out
+    assert main([name, str(source), "--json", "--dry-run"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == usual
+    assert f"{name} writes no file, so --dry-run changes nothing." in captured.err
+
+
+def test_shards_of_problems_make_up_the_whole(tmp_path: Path) -> None:
+    def made(*options: str) -> list[dict[str, object]]:
+        assert main(["problems", str(tmp_path / "p.jsonl"), "--count", "20", "--overwrite", *options]) == 0
+        return list(read_records(tmp_path / "p.jsonl"))
+
+    first, second = made("--shard", "1/2"), made("--shard", "2/2")
+    assert [row for both in zip(first, second, strict=True) for row in both] == made()
+
+
 def test_reports_refuse_columns_that_are_not_there(source: Path, capsys: Captured) -> None:
     assert main(["lint", str(source), "--column", "promt=prompt"]) == 2
     assert "--column promt=prompt: no column 'promt' is read." in capsys.readouterr().err
@@ -248,6 +300,16 @@ def test_an_output_that_is_a_folder_is_refused(source: Path, capsys: Captured) -
         ),
         (["filter", "--column", "prompt=promt"], "Did you mean 'prompt'?"),
         (["inject", "--column", "prompt"], "--column must be OURS=THEIRS"),
+        (["filter", "--column", "promt=prompt"], "no column 'promt' is read"),
+        (["label", "--column", "solutoin=solution"], "OURS comes first: --column solution=solutoin."),
+        (["label", "--column", "solutoin=worked"], "Did you mean 'solution'?"),
+        (["dedupe", "--column", "respons=r"], "Did you mean 'responses'?"),
+        (["split", "--by", "problem", "--column", "problm=p"], "Did you mean 'problem'?"),
+        (["convert", "--column", "instrucion=i"], "Did you mean 'instruction'?"),
+        (
+            ["convert", "--shape", "hh", "--column", "instruction=i"],
+            "no column 'instruction' is read. Columns: id, chosen",
+        ),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(

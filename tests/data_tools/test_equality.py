@@ -127,3 +127,25 @@ def test_any_text_is_survived(a: str, b: str) -> None:
     answer_number(a + "#### " + b)
     assert compare_answers(a, a, symbolic=False) is (True if a.strip() else None)
     assert compare_answers(a, b, symbolic=False) == compare_answers(b, a, symbolic=False)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("½", "0.5", True),
+        ("2½", "5/2", True),
+        ("-⅓", "-1/3", True),
+        ("½", "0.25", False),
+        ("2½", "10.5", False),
+        ("10²", "100", True),
+        ("10²", "102", False),
+        ("2⁻²", "0.25", True),
+        ("−5", "-5", True),
+        ("1\u202f234\u00a0567", "1,234,567", True),
+        ("１２", "12", True),
+        ("3⁄4", "0.75", True),
+    ],
+)
+def test_numbers_in_characters_of_their_own_are_numbers(a: str, b: str, same: bool) -> None:
+    assert compare_answers(a, b, symbolic=False) is same
+    assert compare_answers(b, a, symbolic=False) is same

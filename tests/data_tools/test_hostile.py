@@ -31,7 +31,7 @@ LINES = {
 @pytest.mark.parametrize(("reason", "line"), [(reason, line) for reason, lines in LINES.items() for line in lines])
 def test_a_broken_line_is_rejected_under_its_reason(tmp_path: Path, reason: str, line: bytes) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_bytes(GOOD + b"\n" + line + b"\n" + GOOD + b"\n")
+    source.write_bytes(GOOD + b"\n" + line + b"\n" + GOOD.replace(b"good", b"fine") + b"\n")
     assert main(["inject", str(source), "--out", str(out), "--json"]) == 0
     (entry,) = read_records(tmp_path / "out.jsonl.rejects.jsonl")
     assert (entry["line"], entry["id"], entry["reason"]) == (2, None, reason)
@@ -85,7 +85,8 @@ SOLUTIONS = {
 @pytest.mark.parametrize("solution", SOLUTIONS.values(), ids=SOLUTIONS)
 def test_a_line_of_ten_megabytes_is_a_counted_reject(tmp_path: Path, solution: str) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    write_records(source, [{"prompt": "p", "solution": solution}, {"prompt": solution, "solution": "3 + 4 = 7"}])
+    fine = "3 + 4 = 7\n7 * 12 = 84\n84 - 20 = 64\n64 / 16 = 4"
+    write_records(source, [{"prompt": "p", "solution": solution}, {"prompt": solution, "solution": fine}])
     assert main(["inject", str(source), "--out", str(out), "--json"]) == 0
     reasons = [entry["reason"] for entry in read_records(tmp_path / "out.jsonl.rejects.jsonl")]
     assert reasons[0] == "too_long"

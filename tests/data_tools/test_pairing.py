@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,40 @@ def test_shards_and_the_order_of_rows_change_no_pair(tmp_path: Path, name: str) 
     assert len(whole) >= 5
     assert pairs(rows[::-1]) == whole
     assert sorted(pair for shard in ("1/2", "2/2") for pair in pairs(rows, "--shard", shard)) == whole
+
+
+def test_id_gold_and_answer_of_a_prompt_do_not_depend_on_the_order_of_its_rows(tmp_path: Path) -> None:
+    rows = [
+        {"id": "b", "prompt": "p", "completion": "no", "label": False, "solution": "second"},
+        {"id": "a", "prompt": "p", "completion": "yes", "label": True, "solution": "first", "answer": "1"},
+        {"id": "c", "prompt": "p", "completion": "maybe", "label": True, "answer": "1.0"},
+    ]
+    found = [run(tmp_path, "pair", [rows[place] for place in order]) for order in permutations(range(3))]
+    assert all(pairs == found[0] for pairs in found)
+    assert {(row["source_id"], row["answer"]) for row in found[0]} == {("a", "1")}
+    assert "first" in {row["chosen"] for row in found[0]}
+
+
+@pytest.mark.parametrize("command", [("pair",), ("negatives", "--by", "similarity")])
+def test_samples_that_contradict_each_other_are_counted(tmp_path: Path, command: tuple[str, ...]) -> None:
+    rows = [
+        {"id": "1", "prompt": "p", "completion": "x", "label": True},
+        {"id": "2", "prompt": "p", "completion": "x", "label": False},
+        {"id": "3", "prompt": "p", "completion": "y", "label": True},
+        {"id": "4", "prompt": "p", "completion": "z", "label": False},
+        {"id": "5", "prompt": "q", "completion": "The answer is 3.", "answer": "3"},
+        {"id": "6", "prompt": "q", "completion": "The answer is 4.", "answer": "4"},
+    ]
+    name, *options = command
+    (pair,) = run(tmp_path, name, rows, *options)
+    assert (pair["chosen"], pair["rejected"]) == ("y", "z")
+    refused = list(read_records(tmp_path / "out.jsonl.rejects.jsonl"))
+    assert {(row["reason"], row["line"], row["id"]) for row in refused} == {
+        ("contradictory_label", 1, "1"),
+        ("contradictory_answer", 5, "5"),
+    }
+    said = {row["detail"] for row in refused}
+    assert said == {
+        "the same sample is labelled right and wrong: 'x'",
+        "the prompt has the answer '3' in one row and '4' in another",
+    }

@@ -1,6 +1,9 @@
 """Does a small model get better by its own step pairs? Step-DPO, SCDPO and RISE from problems to held-out accuracy.
 
-    python recipes/studies/step_loop/loop.py [--methods step_dpo scdpo rise] [--seeds 0] [--problems 200]
+`rise_flipped` is the control of RISE: the same rows with right and wrong exchanged in the edited ones, the ordinary
+pairs as they are. What RISE gains beyond it, it owes to the edited steps.
+
+    python recipes/studies/step_loop/loop.py [--methods step_dpo scdpo rise rise_flipped] [--seeds 0] [--problems 200]
         [--work runs/step-loop] [--out RESULTS.json] [key=value ...]
 
 For each seed: new problems, none of them held out; pairs from the samples of `demo:tiny-math`, located, corrected or
@@ -12,12 +15,15 @@ journal of answers, so that a second run samples nothing again. Further `key=val
 import argparse
 import json
 import logging
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from data_tools.records import Record, read_records, write_records
 
 log = logging.getLogger("loop")
 
@@ -34,6 +40,7 @@ COMMANDS = {
     "scdpo": f"scdpo {DRAWN} --rounds 1 --negatives 2 --tries 3",
     "rise": f"rise {DRAWN} --editor rule --edits 1",
 }
+COMMANDS["rise_flipped"] = COMMANDS["rise"]
 """How each method makes its pairs. Rules edit the steps for RISE: the model understands no instructions."""
 
 
@@ -69,12 +76,23 @@ def run(method: str, seed: int, work: Path, *, problems: int, settings: Sequence
     sampling = prefopt(
         "data", command, source, "--out", pairs, *SAMPLED, "--prefill", "Step 1:", *options, *journal, "--seed", seed
     )
+    if method == "rise_flipped":
+        write_records(pairs, [flipped(row) for row in read_records(pairs)])
     folder = work / f"{method}-{seed}"
     changes = [f"data.train={pairs}", f"training.output_dir={folder}", f"training.seed={seed}", *settings]
-    training = prefopt("train", HERE / f"{method}.yaml", *changes, "--overwrite")
+    recipe = method.removesuffix("_flipped")
+    training = prefopt("train", HERE / f"{recipe}.yaml", *changes, "--overwrite")
     before, after = accuracies(folder / "metrics.jsonl")
     rows = sum(1 for _ in pairs.open(encoding="utf-8"))
     return Outcome(method, seed, problems, rows, before, after, round(sampling / 60, 1), round(training / 60, 1))
+
+
+def flipped(row: Record) -> Record:
+    """An edited pair with its sides exchanged; any other row as it is."""
+    if row["pair_kind"] != "edit":
+        return row
+    other = {"chosen": "rejected", "rejected": "chosen"}
+    return {re.sub("chosen|rejected", lambda found: other[found[0]], name): value for name, value in row.items()}
 
 
 def prefopt(*arguments: object) -> float:
