@@ -21,7 +21,16 @@ _PAIRS = (
     "logps/chosen",
     "logps/rejected",
 )
-_MOVED = ("chosen_delta", "rejected_delta", "chosen_delta_per_token", "chosen_dropped", "both_dropped")
+_MOVED = (
+    "chosen_delta",
+    "rejected_delta",
+    "chosen_delta_per_token",
+    "rejected_delta_per_token",
+    "chosen_delta_mean_per_token",
+    "rejected_delta_mean_per_token",
+    "chosen_dropped",
+    "both_dropped",
+)
 
 REPORTERS = {
     "azure_ml": ("azureml",),

@@ -46,11 +46,17 @@ def gradient_coefficients(loss: Any, scores: Scores, context: StepContext | None
         raise ConfigError(
             f"gradient coefficients are those of pairs; got {scores.policy.shape[1]} responses per prompt."
         )
-    policy = scores.policy.detach()
-    shift = policy.new_zeros(policy.shape[:2], requires_grad=True)  # [B, 2], nats of the whole response
-    count = scores.mask.sum(-1).clamp(min=1).to(policy.dtype)
-    moved = policy + (shift / count).unsqueeze(-1)
+    policy = scores.policy.detach().requires_grad_()
     with torch.enable_grad():
-        out: LossOutput = loss(replace(scores, policy=moved), context)
-        (slope,) = torch.autograd.grad(out.losses.sum(), shift)
-    return Coefficients(-slope[:, 0], slope[:, 1])
+        out: LossOutput = loss(replace(scores, policy=policy), context)
+        (slopes,) = torch.autograd.grad(out.losses.sum(), policy)
+    pulls = mean_slopes(slopes, scores.mask)
+    return Coefficients(-pulls[:, 0], pulls[:, 1])
+
+
+def mean_slopes(slopes: Tensor, mask: Tensor) -> Tensor:
+    """Derivatives in the log-probabilities of tokens `[B, R, T]` -> in those of whole responses `[B, R]`, 1/nat.
+
+    A response's log-probability is changed evenly over its scored tokens: the mean of their derivatives.
+    """
+    return slopes.masked_fill(~mask, 0).sum(-1) / mask.sum(-1).clamp(min=1)

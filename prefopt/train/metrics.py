@@ -7,10 +7,12 @@ each metric is a pair (sum, count) over real rows; nothing is averaged before ev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from prefopt.diagnostics.coefficients import mean_slopes
 from prefopt.scores import LossOutput, Scores
 
 
@@ -74,23 +76,16 @@ def means(sums: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     return {name: total / count for name, (total, count) in sums.items() if count > 0}
 
 
-def row_metrics(out: LossOutput, scores: Scores) -> dict[str, Tensor]:
-    """What is reported of every row, `[B]`: each part of a sum of losses, the loss's own metrics, `logps/chosen` (nats)
-    and, beside a reference, `displacement/*` of the chosen response: how far the policy has moved from it, in nats.
-    """
-    found: dict[str, Tensor] = {f"loss/{name}": part for name, part in out.parts.items()}
-    found.update(out.metrics)
-    found["logps/chosen"] = scores.sums.detach()[:, 0]
-    if scores.reference is not None:
-        found |= _displacement(scores)
-    return found
+def row_metrics(out: LossOutput) -> dict[str, Tensor]:
+    """What is reported of every row, `[B]`: the loss, each part of a sum of losses, and the loss's own metrics."""
+    return {"loss": out.losses, **{f"loss/{name}": part for name, part in out.parts.items()}, **out.metrics}
 
 
 def pair_metrics(out: LossOutput, scores: Scores) -> dict[str, Tensor]:
     """What is reported of rows that have a rejected response, `[B]`; a row without one must not be counted.
 
-    `rewards/*`, `logps/rejected`, and beside a reference what happened to the rejected side. `rewards/ties` is apart
-    from `rewards/accuracies`: a tie is not a win.
+    `rewards/*`, and beside a reference `displacement/both_dropped`. `rewards/ties` is apart from `rewards/accuracies`:
+    a tie is not a win.
     """
     if scores.policy.shape[1] < 2:
         return {}
@@ -98,7 +93,6 @@ def pair_metrics(out: LossOutput, scores: Scores) -> dict[str, Tensor]:
     chosen, rejected = rewards[:, 0], _mean_of(rewards[:, 1:], present)
     best = rewards[:, 1:].masked_fill(~present, -torch.inf).amax(-1)
     found = {
-        "logps/rejected": _mean_of(scores.sums.detach()[:, 1:], present),
         "rewards/chosen": chosen,
         "rewards/rejected": rejected,
         "rewards/margins": chosen - rejected,
@@ -107,23 +101,71 @@ def pair_metrics(out: LossOutput, scores: Scores) -> dict[str, Tensor]:
     }
     if scores.reference is not None:
         moved = scores.logratios.detach()
-        fallen = _mean_of(moved[:, 1:], present)
-        found["displacement/rejected_delta"] = fallen
-        found["displacement/both_dropped"] = ((moved[:, 0] < 0) & (fallen < 0)).float()
+        found["displacement/both_dropped"] = ((moved[:, 0] < 0) & (_mean_of(moved[:, 1:], present) < 0)).float()
     return found
+
+
+@dataclass(frozen=True)
+class Side:
+    """The chosen or the rejected responses of a batch: `present` bool `[B, r]` says which exist.
+
+    Rows that are labelled one by one have a desirable response, which is chosen, or an undesirable one.
+    """
+
+    name: str
+    responses: slice
+    present: Tensor
+
+    @property
+    def some(self) -> Tensor:
+        """Rows that have such a response, bool `[B]`."""
+        return self.present.any(-1)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Of `[B, R]` the mean over the row's responses of this side, `[B]`."""
+        return _mean_of(values[:, self.responses], self.present)
+
+    def total(self, values: Tensor) -> Tensor:
+        """Of `[B, R]` the sum over the row's responses of this side, `[B]`."""
+        return values[:, self.responses].masked_fill(~self.present, 0).sum(-1)
+
+
+def sides(scores: Scores) -> list[Side]:
+    """Both sides, or the one that this batch has."""
+    present = scores.present
+    if scores.labels is not None:
+        first, label = present[:, :1], scores.labels.unsqueeze(-1)
+        return [Side("chosen", slice(0, 1), first & label), Side("rejected", slice(0, 1), first & ~label)]
+    rest = [Side("rejected", slice(1, None), present[:, 1:])] if present.shape[1] > 1 else []
+    return [Side("chosen", slice(0, 1), present[:, :1]), *rest]
+
+
+def add_sides(sums: MetricSums, scores: Scores, weight: Tensor, *, slopes: Tensor | None = None) -> None:
+    """Add what is reported of each side, over the rows that have it.
+
+    `logps/SIDE` in nats. Beside a reference `displacement/SIDE_delta`, how far the policy has moved from it, in nats
+    per response; `_per_token`, all movement over all tokens; `_mean_per_token`, each response's own mean; and
+    `displacement/chosen_dropped`. With `slopes` `[B, R, T]`, the derivative of the losses in the policy's
+    log-probabilities, `coefficients/SIDE`: how hard the loss pulls the chosen response up and the rejected one down.
+    """
+    moved = None if scores.reference is None else scores.logratios.detach()
+    pulls = None if slopes is None else mean_slopes(slopes, scores.mask)
+    for side in sides(scores):
+        counted = weight * side.some
+        found = {f"logps/{side.name}": side.mean(scores.sums.detach())}
+        if pulls is not None:
+            found[f"coefficients/{side.name}"] = side.mean(-pulls if side.name == "chosen" else pulls)
+        if moved is not None:
+            name = f"displacement/{side.name}_delta"
+            found[name] = side.mean(moved)
+            found[f"{name}_mean_per_token"] = side.mean(moved / scores.lengths.clamp(min=1))
+            if side.name == "chosen":
+                found["displacement/chosen_dropped"] = (found[name] < 0).float()
+            tokens = (side.total(scores.lengths) * counted).sum()
+            sums.add_total(f"{name}_per_token", (side.total(moved) * counted).sum(), tokens)
+        sums.add(found, counted)
 
 
 def _mean_of(values: Tensor, present: Tensor) -> Tensor:
     """Mean over the responses that exist, `[B, R] -> [B]`."""
     return values.masked_fill(~present, 0).sum(-1) / present.sum(-1).clamp(min=1)
-
-
-def _displacement(scores: Scores) -> dict[str, Tensor]:
-    moved = scores.logratios.detach()
-    per_token = moved / scores.lengths.clamp(min=1)
-    found = {
-        "displacement/chosen_delta": moved[:, 0],
-        "displacement/chosen_delta_per_token": per_token[:, 0],
-        "displacement/chosen_dropped": (moved[:, 0] < 0).float(),
-    }
-    return found

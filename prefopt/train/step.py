@@ -104,6 +104,19 @@ def evaluated(objective: Objective | Loss, scores: Scores, context: StepContext 
     return out
 
 
+def slopes_of(step: Step) -> Tensor | None:
+    """The derivative of the losses in the policy's log-probabilities, `[B, R, T]`; None where no gradient is kept.
+
+    It goes back through the loss alone, not through the model.
+    """
+    if not step.out.losses.requires_grad:
+        return None
+    (slopes,) = torch.autograd.grad(
+        step.out.losses.sum(), step.scores.policy, retain_graph=True, allow_unused=True, materialize_grads=True
+    )
+    return slopes
+
+
 def without_rows(batch: Batch, rows: tuple[int, ...]) -> dict[str, Tensor]:
     """The batch without these positions; it may be empty."""
     size = len(batch["ids"])

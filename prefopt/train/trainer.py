@@ -29,7 +29,7 @@ from prefopt.scoring.heads import causal_model
 from prefopt.scoring.policy import Scorer
 from prefopt.scoring.reference import ModelReference, Reference
 from prefopt.train.guards import Guards
-from prefopt.train.metrics import MetricSums, means, pair_metrics, row_metrics, wide
+from prefopt.train.metrics import MetricSums, add_sides, means, pair_metrics, row_metrics, wide
 from prefopt.train.model import trainable
 from prefopt.train.ranks import RankGather
 from prefopt.train.references import default_scorer, initial_reference
@@ -43,7 +43,7 @@ from prefopt.train.refusals import (
     warn_of_dropout,
 )
 from prefopt.train.select import select, selecting
-from prefopt.train.step import Step, describe_rows, evaluated, nothing, score_batch, without_rows
+from prefopt.train.step import Step, describe_rows, evaluated, nothing, score_batch, slopes_of, without_rows
 from prefopt.train.window import DERIVATIVES, PREPARED, linearized, surrogate
 
 logger = logging.getLogger(__name__)
@@ -214,14 +214,17 @@ class PreferenceTrainer(Trainer):
         if step is None:
             return nothing_lost(model, self.args.device)
         weight = inputs["weight"]
-        self._add_metrics("train" if model.training else "eval", step, inputs)
+        self._add_metrics("train" if model.training else "eval", step, inputs, slopes_of(step))
         loss = (step.out.losses * weight).sum() / (weight.sum() if rows is None else rows)
         loss = loss.to(torch.float32) if loss.dtype == torch.float64 else loss
         return (loss, step) if return_outputs else loss
 
-    def _add_metrics(self, which: Literal["train", "eval"], step: Step, inputs: dict[str, Tensor]) -> None:
+    def _add_metrics(
+        self, which: Literal["train", "eval"], step: Step, inputs: dict[str, Tensor], slopes: Tensor | None
+    ) -> None:
         weight, sums = inputs["weight"], self.sums[which]
-        sums.add({"loss": step.out.losses, **row_metrics(step.out, step.scores)}, weight)
+        sums.add(row_metrics(step.out), weight)
+        add_sides(sums, step.scores, weight, slopes=slopes)
         sums.add(pair_metrics(step.out, step.scores), weight * step.scores.present[:, 1:].any(-1))
         sums.add_total(_TOKENS, (inputs["attention_mask"].sum((1, 2)) * weight).sum(), torch.ones_like(weight[0]))
 
@@ -304,15 +307,17 @@ class PreferenceTrainer(Trainer):
         context = self.context(torch.cat(weights), training=True)
         if context.gather.total == 0:  # type: ignore[attr-defined]  # RankGather
             return [{PREPARED: torch.ones(())} for _ in parts]
-        out, whole, slopes = linearized([scores for scores, _ in parts], weights, self.objective, context)
+        whole = linearized([scores for scores, _ in parts], weights, self.objective, context)
+        out = whole.out
         if not torch.isfinite(out.losses).all():
             raise RunError(f"training, step {self.state.global_step + 1}: the loss of the step is not finite.")
         if out.state is not None:
             self.loss_state = {**(self.loss_state or {}), **out.state}
-        if len(whole.mask):
+        if len(whole.scores.mask):
             tokens = torch.cat([inputs["attention_mask"].sum((1, 2)) for _, inputs in parts])
             together = {"weight": torch.cat(weights), "attention_mask": tokens.view(-1, 1, 1)}
-            self._add_metrics("train", Step(out, whole), together)
+            self._add_metrics("train", Step(out, whole.scores), together, whole.slopes)
+        slopes = whole.parts
         return [{**inputs, **slope, PREPARED: torch.ones(())} for (_, inputs), slope in zip(parts, slopes, strict=True)]
 
     def _replayed(self, model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ without gradient, and a model that says the same twice, so without dropout.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -44,13 +44,22 @@ def _padded(value: Tensor, sizes: Sequence[int], filler: int | bool) -> Tensor:
     return pad(value, [n for extra in reversed(room) for n in (0, extra)], value=filler)
 
 
+@dataclass(frozen=True)
+class Linearized:
+    """The objective on all micro-batches as one batch: its output, the scores it was given, its derivative in the
+    policy's log-probabilities `[B, R, T]`, and for each micro-batch the derivatives `[b, R, T]` of `DERIVATIVES`.
+    """
+
+    out: LossOutput
+    scores: Scores
+    slopes: Tensor
+    parts: list[dict[str, Tensor]]
+
+
 def linearized(
     parts: Sequence[Scores], weights: Sequence[Tensor], objective: Objective, context: StepContext
-) -> tuple[LossOutput, Scores, list[dict[str, Tensor]]]:
-    """The objective on all micro-batches as one, and for each the derivatives of its weighted sum of losses.
-
-    Shapes: `weights` `[b]` each; derivatives `[b, R, T]` under the names of `DERIVATIVES`.
-    """
+) -> Linearized:
+    """Differentiate the weighted sum of losses of all micro-batches. Shapes: `weights` `[b]` each."""
     whole = joined(parts)
     leaves = {name: getattr(whole, name).clone().requires_grad_() for name in DERIVATIVES if _given(whole, name)}
     with torch.enable_grad():
@@ -63,7 +72,7 @@ def linearized(
         rows = slice(start, start + b)
         found.append({DERIVATIVES[n]: s[rows, :r, :t].contiguous() for n, s in zip(leaves, slopes, strict=True)})
         start += b
-    return replace(out, losses=out.losses.detach()), whole, found
+    return Linearized(replace(out, losses=out.losses.detach()), whole, slopes[0], found)
 
 
 def _given(scores: Scores, name: str) -> bool:

@@ -323,7 +323,8 @@ def best_by(metric: str) -> str:
 METRICS = (
     "loss, rewards/chosen, rewards/rejected, rewards/margins, rewards/accuracies, rewards/ties, logps/chosen, "
     "logps/rejected, displacement/chosen_delta, displacement/rejected_delta, displacement/chosen_delta_per_token, "
-    "displacement/chosen_dropped, displacement/both_dropped"
+    "displacement/rejected_delta_per_token, displacement/chosen_delta_mean_per_token, "
+    "displacement/rejected_delta_mean_per_token, displacement/chosen_dropped, displacement/both_dropped"
 )
 
 

@@ -38,6 +38,9 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
         "rewards/accuracies",
         "logps/chosen",
         "num_tokens",
+        "displacement/chosen_delta_per_token",
+        "coefficients/chosen",
+        "coefficients/rejected",
         "parameters",
     ):
         assert found[name] == pytest.approx(expected[name], rel=1e-5, abs=1e-5), name

@@ -83,8 +83,9 @@ def trajectory(trainer: PreferenceTrainer) -> dict[str, Any]:
         k: v for k, v in trainer.evaluate().items() if k != "epoch" and not k.endswith(("time", "per_second"))
     }
     names = ("loss", "grad_norm", "rewards/margins", "rewards/accuracies", "logps/chosen", "num_tokens")
+    moved = ("displacement/chosen_delta_per_token", "coefficients/chosen", "coefficients/rejected")
     return {
-        **{name: history(trainer, name) for name in names},
+        **{name: history(trainer, name) for name in (*names, *moved)},
         "eval": evaluation,
         "parameters": flat(trainer.model).tolist(),
         "state": trainer.objective.dump_state(trainer.loss_state),
