@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,13 @@ from data_tools.pipelines.problem import is_right, read_problem
 from data_tools.pipelines.rise import RISE, _Questions
 from data_tools.pipelines.samples import Sampling, collect
 from data_tools.pipelines.scdpo import SCDPO, Heat
-from data_tools.pipelines.step_dpo import StepDPO, StepPair, next_step, step_pairs, tells_apart
+from data_tools.pipelines.step_dpo import StepDPO, StepPair, next_step, tells_apart
 from data_tools.pipelines.windows import Pipeline, through
 from data_tools.records import write_records
 from data_tools.run import Output, Reject, Row
 from data_tools.steps import first_wrong_step, split_steps
 from tests.data_tools.adder import Adder, problem
 
-VECTORS = {
-    case["id"]: case
-    for case in json.loads((Path(__file__).parents[1] / "vectors" / "data.json").read_text(encoding="utf-8"))
-}
 PROBLEMS = [problem(number) for number in range(30)]
 DRAWN = Sampling(samples=4, temperature=1.0, prefill="Step 1:")
 
@@ -49,18 +44,6 @@ def step_dpo(model: Adder, **options: Any) -> StepDPO:
 
 
 # ---------------------------------------------------------------------------------------------------- Step-DPO
-
-
-def test_step_dpo_rows_are_the_worked_ones() -> None:
-    case = VECTORS["step_dpo_rows"]
-    given, k = case["inputs"], case["params"]["first_error_step"]
-    steps = split_steps(given["wrong_completion"], "numbered")
-    right = [text for text, label in given["rectified"] if label]
-    assert [is_right(steps.prefix(k) + text, given["answer"]) for text, _ in given["rectified"]] == [
-        label for _, label in given["rectified"]
-    ]
-    item = read_problem(Row({"prompt": given["prompt"], "answer": given["answer"]}, "p", "in", 1))
-    assert [pair.row(item) for pair in step_pairs(steps, k, right, splitter="numbered")] == case["expected"]["rows"]
 
 
 @pytest.mark.parametrize("slips", [True, False])
@@ -213,14 +196,6 @@ def test_samples_without_an_answer_are_neither_right_nor_wrong_unless_asked() ->
 
 
 # ------------------------------------------------------------------------------------------------------- SCDPO
-
-
-def test_scdpo_temperatures_are_the_worked_ones() -> None:
-    case = VECTORS["scdpo_temperatures"]
-    start, cap, steps = case["params"]["start"], case["params"]["cap"], case["inputs"]["generated_step_index"]
-    for name, wanted in case["expected"].items():
-        heat = Heat(start, float(name.rpartition("_")[2]), cap)
-        assert [heat.at(step) for step in steps] == wanted
 
 
 def test_scdpo_pairs_part_behind_right_steps_and_end_wrong() -> None:
