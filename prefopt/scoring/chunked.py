@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -38,14 +39,23 @@ def chunked_statistics(
         known = None if reference is None else reference.logits(part)
         return token_statistics(head.logits(hidden), labels[part], wanted, known)
 
-    # an empty batch still gives one (empty) block, so that the head takes part in every rank's backward pass
-    parts = [slice(start, start + chunk) for start in range(0, max(len(labels), 1), chunk)]
+    parts = even_parts(len(labels), chunk)
     if not torch.is_grad_enabled():
         return torch.cat([block(hidden[part], part) for part in parts])
     again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
     return torch.cat([again(block, hidden[part], part) for part in parts])
 
 
-def chunk_tokens(vocabulary: int, *, budget: int = 64 * 2**20) -> int:
+def even_parts(tokens: int, chunk: int) -> list[slice]:
+    """Slices of near equal size that cover `tokens`, none larger than `chunk`.
+
+    No tokens still give one (empty) slice, so that the head takes part in every rank's backward pass.
+    """
+    count = max(-(-tokens // chunk), 1)
+    edges = [tokens * number // count for number in range(count + 1)]
+    return [slice(start, end) for start, end in pairwise(edges)]
+
+
+def chunk_tokens(vocabulary: int, *, budget: int = 128 * 2**20) -> int:
     """Tokens per chunk so that one float32 block of logits stays within `budget` bytes."""
     return max(16, budget // (4 * vocabulary))

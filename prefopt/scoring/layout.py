@@ -7,7 +7,8 @@ go on where the prompt ends, so every response token sees what it would see in a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +25,9 @@ class Layout:
     `input_ids` `[N, W]`; `attention_mask` int64 `[N, W]`, 1 for a column that holds a token. For each scored token, in
     batch order, `rows` and `columns` `[K]` are the place whose output predicts it, `labels` `[K]` its id; `mask`
     `[B, R, T]` says where they go. With a shared prefix, `positions` and `segments` int64 `[N, W]` say where in its
-    sequence a column stands and which response it belongs to.
+    sequence a column stands and which response it belongs to. Where the prompts stand in one row without padding,
+    `input_ids` and `attention_mask` are `[1, sum of lengths]`, and `pieces` says how long each prompt is, followed by
+    its responses.
     """
 
     input_ids: Tensor
@@ -35,6 +38,31 @@ class Layout:
     mask: Tensor
     positions: Tensor | None = None
     segments: Tensor | None = None
+    pieces: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def places(self) -> int:
+        """Columns that the model computes, padding included."""
+        return self.input_ids.numel()
+
+    def packed(self) -> Layout:
+        """A shared-prefix layout with the prompts behind one another in one row, without padding.
+
+        `positions` and `segments` stay `[N, W]`, one row per prompt: attention is computed prompt by prompt.
+        """
+        assert self.segments is not None
+        kinds = torch.arange(int(self.segments.max()) + 1, device=self.segments.device)
+        pieces = (self.segments.unsqueeze(-1) == kinds).sum(1)  # [N, 1 + R] columns of the prompt and of each response
+        lengths = pieces.sum(-1)
+        starts = lengths.cumsum(0) - lengths
+        return replace(
+            self,
+            input_ids=self.input_ids[self.attention_mask.bool()].unsqueeze(0),
+            attention_mask=self.attention_mask.new_ones(1, int(lengths.sum())),
+            rows=torch.zeros_like(self.rows),
+            columns=starts[self.rows] + self.columns,
+            pieces=tuple(tuple(row) for row in pieces.tolist()),
+        )
 
     def visible(self, window: int | None = None) -> Tensor:
         """Which column sees which, bool `[N, W, W]`, within `window` positions where attention slides.
@@ -49,6 +77,24 @@ class Layout:
         if window is not None:  # positions, not columns: a response may stand far behind its prompt
             seen &= self.positions.unsqueeze(2) - self.positions.unsqueeze(1) < window
         return seen | torch.eye(len(place), dtype=torch.bool, device=query.device)
+
+    def block_mask(self, window: int | None = None) -> Any:
+        """The same as `visible`, as a block mask for flex attention, which never holds `[N, W, W]`."""
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        assert self.positions is not None
+        assert self.segments is not None
+        positions, segments = self.positions, self.segments
+
+        def seen(row: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            ours, theirs = segments[row, query], segments[row, key]
+            may = ((theirs == 0) | (theirs == ours)) & (theirs != _PADDING) & (key <= query)
+            if window is not None:
+                may &= positions[row, query] - positions[row, key] < window
+            return may | (query == key)
+
+        rows, width = segments.shape
+        return create_block_mask(seen, rows, None, width, width, device=str(segments.device))
 
 
 def separate(batch: Batch) -> Layout:

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from prefopt.errors import ConfigError
 from prefopt.scores import Need, TokenStats
-from prefopt.scoring.attention import attention_inputs, windows_of
+from prefopt.scoring.attention import attention_inputs, let_pack, packs, windows_of
 from prefopt.scoring.chunked import chunk_tokens, chunked_statistics
 from prefopt.scoring.distributions import Distributions
+from prefopt.scoring.fused import fused_logps, is_plain
 from prefopt.scoring.heads import Head, causal_model, find_head, keeps_logits, last_hidden_states, verify_head
 from prefopt.scoring.layout import Batch, Layout, separate, shared_prefix
 from prefopt.scoring.modes import evaluating
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 Backend = Literal["auto", "chunked", "plain"]
 LayoutName = Literal["auto", "shared_prefix", "separate"]
+Arrangement = Literal["packed", "padded", "separate"]
+"""Rows of a batch: one per prompt, without padding or with it, or one per response."""
 
 STATISTICS = frozenset({Need.KL, Need.SUM_SQUARES})
 """What a scorer computes beside log-probabilities when it is asked to: fields of `TokenStats`."""
@@ -33,10 +36,12 @@ STATISTICS = frozenset({Need.KL, Need.SUM_SQUARES})
 class Scorer:
     """How a model's batches are scored: layout and backend, settled once per model.
 
-    `layout` `auto` takes `shared_prefix` where the model says the same in both layouts, which is tried on the first
-    batch with several responses, and `separate` elsewhere, and logs why. `backend` `auto` takes `chunked` where the
+    `layout` `auto` takes `shared_prefix` where the model says the same in both layouts, which is tried on a few rows of
+    the first batch, and `separate` elsewhere, and logs why. A model with SDPA attention is given one that computes
+    prompts behind one another in one row without padding (`prefopt.scoring.attention`); for whatever else it is asked
+    it runs as before. `backend` `auto` takes `chunked` where the
     model's head is known and verified, `plain` elsewhere, and logs which. `chunk` is in tokens; None means as many as
-    fit 64 MiB of logits. `autocast` is the dtype that matrix products run in over float32 weights, None for the
+    fit 128 MiB of logits. `autocast` is the dtype that matrix products run in over float32 weights, None for the
     weights' own.
     """
 
@@ -45,7 +50,7 @@ class Scorer:
     autocast: torch.dtype | None = None
     layout: LayoutName = "auto"
     _heads: dict[int, Head | None] = field(default_factory=dict, repr=False)
-    _shares: dict[int, bool] = field(default_factory=dict, repr=False)
+    _arranged: dict[int, Arrangement] = field(default_factory=dict, repr=False)
 
     def __call__(
         self,
@@ -70,7 +75,12 @@ class Scorer:
             else:
                 values, vocabulary = _hidden(model, layout)
                 chunk = self.chunk or chunk_tokens(vocabulary)
-                flat = chunked_statistics(values, layout.labels, head, chunk=chunk, wanted=names, reference=reference)
+                if not names and is_plain(head):
+                    flat = fused_logps(values, layout.labels, head, chunk=chunk).unsqueeze(-1)
+                else:
+                    flat = chunked_statistics(
+                        values, layout.labels, head, chunk=chunk, wanted=names, reference=reference
+                    )
         empty = flat.new_zeros(layout.mask.shape)
         logps, *rest = (empty.masked_scatter(layout.mask, column) for column in flat.unbind(-1))
         statistics: dict[str, Tensor] = {need.value: value for need, value in zip(names, rest, strict=True)}
@@ -86,29 +96,25 @@ class Scorer:
 
         Raises: `ConfigError` when `shared_prefix` is asked of a model that does not say the same in it.
         """
-        if self.layout == "separate" or (self.layout == "auto" and batch["mask"].shape[1] == 1):
+        if self.layout == "separate":
             return separate(batch)
         key = id(causal_model(model))
-        if key not in self._shares:
-            self._shares[key] = self._settle_layout(model, batch)
-        return shared_prefix(batch) if self._shares[key] else separate(batch)
+        if key not in self._arranged:
+            self._arranged[key] = self._settle_layout(model, batch)
+        return _arranged(batch, self._arranged[key])
 
-    def settled(self, model: nn.Module) -> LayoutName:
-        """The layout of this model's batches; `auto` until the first batch with several responses has decided."""
-        shares = self._shares.get(id(causal_model(model)))
-        if self.layout == "auto" and shares is not None:
-            return "shared_prefix" if shares else "separate"
-        return self.layout
+    def settled(self, model: nn.Module) -> Arrangement | None:
+        """How this model's batches are arranged; None until the first batch has decided."""
+        return "separate" if self.layout == "separate" else self._arranged.get(id(causal_model(model)))
 
-    def _settle_layout(self, model: nn.Module, batch: Batch) -> bool:
+    def _settle_layout(self, model: nn.Module, batch: Batch) -> Arrangement:
         try:
-            compare_layouts(model, batch, replace(self, _heads={}, _shares={}))
+            return compare_layouts(model, _few(batch), replace(self, _heads={}, _arranged={}))
         except ConfigError as error:
             if self.layout == "shared_prefix":
                 raise
             logger.info("scoring: one row per response, because %s", error)
-            return False
-        return True
+            return "separate"
 
     def head(self, model: nn.Module) -> Head | None:
         """The verified head of the chunked backend, None for the plain one."""
@@ -159,34 +165,72 @@ _FULL_PRECISION = (5e-4, 2e-2)  # mean and largest difference of a token's log-p
 _HALF_PRECISION = (3e-2, 1.0)
 
 
-def compare_layouts(model: nn.Module, batch: Batch, scorer: Scorer) -> None:
-    """Score a batch in both layouts, and once compare the gradients of a few weights.
+def compare_layouts(model: nn.Module, batch: Batch, scorer: Scorer) -> Arrangement:
+    """Score a batch with separate rows and with shared prefixes, and compare the gradients of a few weights.
 
+    Returns the arrangement to use: packed where the model's attention can be given prompts without padding.
     Raises: `ConfigError` when the model cannot be given a shared prefix, or says something else in it.
     """
+    windows_of(model)
+    config = causal_model(model).config.get_text_config()
+    before = config._attn_implementation
+    expected = _measured(model, batch, scorer, "separate")
+    try:
+        let_pack(model)
+        _compare(model, expected, _measured(model, batch, scorer, "packed"), batch, scorer)
+        return "packed"
+    except ConfigError as error:
+        if packs(model):
+            causal_model(model).set_attn_implementation(before)
+        logger.info("scoring: rows are padded, because %s", error)
+    _compare(model, expected, _measured(model, batch, scorer, "padded"), batch, scorer)
+    return "padded"
+
+
+Measured = tuple[Tensor, tuple[Tensor, ...]]
+
+
+def _measured(model: nn.Module, batch: Batch, scorer: Scorer, way: Arrangement) -> Measured:
+    """Log-probabilities in this arrangement, and where gradients are wanted those of a few weights."""
+    inner = causal_model(model)
+    weights = _some_weights(inner) if torch.is_grad_enabled() else []
+    with evaluating(model):
+        try:
+            logps = replace(scorer, layout="auto", _arranged={id(inner): way})(model, batch).logps
+        except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
+            kind = type(inner).__name__
+            raise ConfigError(f"{kind} does not take a shared prefix ({type(error).__name__}: {error})") from error
+        slope = logps.cos().detach()  # any fixed numbers; those of one layout serve both within its error
+        return logps.detach(), torch.autograd.grad((logps * slope).sum(), weights) if weights else ()
+
+
+def _compare(model: nn.Module, expected: Measured, found: Measured, batch: Batch, scorer: Scorer) -> None:
     inner = causal_model(model)
     kind = type(inner).__name__
-    windows_of(model)
-    weights = _some_weights(inner) if torch.is_grad_enabled() else []
-    found = []
-    with evaluating(model):
-        for layout in ("separate", "shared_prefix"):
-            try:
-                logps = replace(scorer, layout=layout, _shares={id(inner): True})(model, batch).logps
-            except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
-                raise ConfigError(f"{kind} does not take a shared prefix ({type(error).__name__}: {error})") from error
-            slope = logps.cos().detach()  # any fixed numbers; those of one layout serve both within its error
-            found.append((logps.detach(), torch.autograd.grad((logps * slope).sum(), weights) if weights else ()))
-    (ours, ours_slopes), (theirs, theirs_slopes) = found
-    gap = (ours - theirs).abs()[batch["mask"]]
+    gap = (expected[0] - found[0]).abs()[batch["mask"]]
     half = scorer.autocast is not None or next(inner.parameters()).dtype in (torch.float16, torch.bfloat16)
     mean, largest = _HALF_PRECISION if half else _FULL_PRECISION
-    if not (gap.mean() <= mean and gap.max() <= largest):
+    if len(gap) and not (gap.mean() <= mean and gap.max() <= largest):
         raise ConfigError(f"{kind} gives other log-probabilities with a shared prefix, {gap.max():.2g} nats apart")
-    for one, other in zip(ours_slopes, theirs_slopes, strict=True):
+    for one, other in zip(expected[1], found[1], strict=True):
         apart = (one - other).norm() / one.norm().clamp(min=1e-12)
         if not apart <= (0.3 if half else 1e-2):
             raise ConfigError(f"{kind} gives another gradient with a shared prefix, {apart:.2g} apart in relative norm")
+
+
+def _few(batch: Batch, *, responses: int = 3) -> Batch:
+    """The longest row and the shortest, or the only one twice, with their first responses: enough to compare on."""
+    lengths = batch["attention_mask"].sum((1, 2))
+    picked = torch.stack([lengths.argmax(), lengths.argmin()])
+    few = {name: batch[name][picked] for name in ("input_ids", "attention_mask", "prompt_lengths", "mask")}
+    return few | {name: few[name][:, :responses] for name in ("input_ids", "attention_mask", "mask")}
+
+
+def _arranged(batch: Batch, way: Arrangement) -> Layout:
+    if way == "separate":
+        return separate(batch)
+    layout = shared_prefix(batch)
+    return layout.packed() if way == "packed" else layout
 
 
 def _some_weights(model: nn.Module, *, limit: int = 2**22) -> list[nn.Parameter]:

@@ -45,9 +45,10 @@ def effective_plan(
 
 
 _LAYOUTS = {
-    "shared_prefix": "one row per prompt with all its responses",
+    "packed": "one row per prompt with all its responses, without padding",
+    "padded": "one row per prompt with all its responses",
     "separate": "one row per response",
-    "auto": "one row per prompt with all its responses where the model allows it",
+    None: "one row per prompt with all its responses where the model allows it",
 }
 
 

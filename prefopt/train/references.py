@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase, TrainingArguments
 from prefopt.config import Recipe
 from prefopt.losses import Objective
 from prefopt.scores import Need
+from prefopt.scoring.modes import stored_for_autocast
 from prefopt.scoring.policy import Backend, LayoutName, Scorer
 from prefopt.scoring.reference import (
     AdapterOffReference,
@@ -41,11 +42,12 @@ def choose_reference(
             trust_remote_code=recipe.model.trust_remote_code,
         )
         check_reference_tokenizer(tokenizer, load_tokenizer(section.name_or_path or "", revision=section.revision))
-        return ModelReference(freeze(other), scorer, {"model": section.name_or_path, "fingerprint": fingerprint(other)})
+        frozen = stored_for_autocast(freeze(other), scorer.autocast)
+        return ModelReference(frozen, scorer, {"model": section.name_or_path, "fingerprint": fingerprint(other)})
     started = adapter is not None and adapter.mode == "continue"
     identity = {"model": recipe.model.name_or_path, "fingerprint": fingerprint(model, adapters=started)}
     if adapter is None:
-        return ModelReference(freeze(copy.deepcopy(model)), scorer, identity)
+        return ModelReference(_frozen_copy(model, scorer), scorer, identity)
     if adapter.mode == "continue":
         return FrozenTwinReference.of(model, scorer, identity | {"adapter": str(adapter.start)})
     return AdapterOffReference(
@@ -65,4 +67,8 @@ def initial_reference(model: nn.Module, needs: frozenset[Need], scorer: Scorer) 
         return NoReference()
     if hasattr(model, "disable_adapter"):
         return AdapterOffReference(model, scorer)
-    return ModelReference(freeze(copy.deepcopy(model)), scorer)
+    return ModelReference(_frozen_copy(model, scorer), scorer)
+
+
+def _frozen_copy(model: nn.Module, scorer: Scorer) -> nn.Module:
+    return stored_for_autocast(freeze(copy.deepcopy(model)), scorer.autocast)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,9 @@ from torch import nn
 from prefopt.data.collate import Collator
 from prefopt.errors import ConfigError
 from prefopt.scoring import Scorer
+from prefopt.scoring.attention import packs
 from prefopt.scoring.layout import separate, shared_prefix
+from prefopt.scoring.modes import freeze, stored_for_autocast
 from tests.train.tiny import VOCABULARY, tiny_model, tiny_rows
 
 SIZES: dict[str, Any] = {
@@ -82,6 +86,83 @@ def test_a_shared_prefix_gives_the_values_and_gradients_of_separate_rows(kind: s
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
         for one, other in zip(others, slopes, strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-5 * float(other.abs().max().clamp(min=1)))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_models_with_sdpa_attention_compute_no_padding(kind: str) -> None:
+    model, data, scorer = MODELS[kind]().eval(), batch(responses=3), Scorer()
+    scorer(model, data)
+    eager = model.config._attn_implementation == "eager"
+    assert scorer.settled(model) == ("padded" if eager else "packed")
+    used = int(data["attention_mask"].sum() - 2 * data["prompt_lengths"].sum())
+    if not eager:
+        assert scorer.laid_out(model, data).places == used
+
+
+def test_a_model_that_packs_is_saved_and_generates_as_before(tmp_path: Path) -> None:
+    model, ids = tiny_model(initializer_range=0.3), torch.tensor([[5, 9, 33], [0, 7, 8]])
+    options = {"attention_mask": torch.tensor([[1, 1, 1], [0, 1, 1]]), "max_new_tokens": 8, "do_sample": False}
+    before, logits = model.generate(ids, **options), model(ids, attention_mask=options["attention_mask"]).logits
+    Scorer()(model, batch())
+    assert packs(model)
+    assert torch.equal(model.generate(ids, **options), before)
+    torch.testing.assert_close(model(ids, attention_mask=options["attention_mask"]).logits, logits)
+    model.save_pretrained(tmp_path)
+    assert "packed" not in (tmp_path / "config.json").read_text()
+    assert hf.AutoModelForCausalLM.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
+
+
+def test_packed_rows_are_computed_again_where_activations_are_not_kept() -> None:
+    torch.manual_seed(0)
+    model, data = tiny_model(initializer_range=0.3), batch(responses=3)
+    expected = scored(model, data, layout="separate")
+    model.train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    found = scored(model, data, layout="shared_prefix")
+    assert packs(model)
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-5)
+    for one, other in zip(found[1], expected[1], strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5 * float(other.abs().max().clamp(min=1)))
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_the_block_mask_of_flex_attention_is_the_boolean_one(window: int | None) -> None:
+    layout = shared_prefix(batch(responses=3))
+    n, w = layout.input_ids.shape
+    block = layout.block_mask(window)
+    seen = torch.stack(
+        [
+            torch.stack(
+                [block.mask_mod(torch.tensor(b), torch.tensor(0), torch.tensor(q), torch.arange(w)) for q in range(w)]
+            )
+            for b in range(n)
+        ]
+    )
+    assert torch.equal(seen, layout.visible(window))
+
+
+def test_flex_attention_takes_shared_prefixes() -> None:
+    """Forward only: it has no backward pass on CPUs."""
+    torch.manual_seed(0)
+    model, data = tiny_model(initializer_range=0.3).eval(), batch(responses=3)
+    with torch.no_grad():
+        expected = Scorer(layout="separate")(model, data).logps
+        model.set_attn_implementation("flex_attention")
+        scorer = Scorer(layout="shared_prefix")
+        torch.testing.assert_close(scorer(model, data).logps, expected, rtol=1e-5, atol=1e-5)
+    assert scorer.settled(model) == "padded"
+
+
+def test_a_frozen_reference_takes_half_the_memory_under_autocast_and_says_the_same() -> None:
+    policy, data = tiny_model(initializer_range=0.3), batch()
+    scorer = Scorer(autocast=torch.bfloat16)
+    reference = freeze(copy.deepcopy(policy))
+    before = scorer(reference, data).logps
+    assert stored_for_autocast(reference, scorer.autocast) is reference
+    assert {p.dtype for m in reference.modules() if type(m) is nn.Linear for p in m.parameters()} == {torch.bfloat16}
+    assert reference.get_input_embeddings().weight.dtype == torch.float32
+    assert torch.equal(scorer(reference, data).logps, before)
+    assert torch.equal(before, scorer(policy, data).logps)
 
 
 @pytest.mark.parametrize("kind", ["Llama", "Mistral, sliding", "Gemma 3"])
