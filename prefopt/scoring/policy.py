@@ -67,7 +67,7 @@ class Scorer:
         `distributions` the model's own come back too, for such a comparison.
         """
         layout, head, names = self.laid_out(model, batch), self.head(model), sorted(set(wanted) & STATISTICS)
-        with torch.autocast(layout.input_ids.device.type, dtype=self.autocast, enabled=self.autocast is not None):
+        with self._precision(model):
             if head is None:
                 values = _logits(model, layout)
                 known = None if reference is None else reference.logits(slice(None))
@@ -90,6 +90,10 @@ class Scorer:
             statistics["sum_squares"] = statistics["sum_squares"].detach()
         own = Distributions(values, head) if distributions else None
         return TokenStats(logps, **statistics, distributions=own)
+
+    def _precision(self, model: nn.Module) -> torch.autocast:
+        device = next(model.parameters()).device.type
+        return torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None)
 
     def laid_out(self, model: nn.Module, batch: Batch) -> Layout:
         """The batch as this model is to see it.
@@ -128,7 +132,8 @@ class Scorer:
     def _settle(self, model: nn.Module) -> Head | None:
         try:
             head = find_head(model)
-            verify_head(model, head)
+            with self._precision(head.module):
+                verify_head(model, head)
         except ConfigError as error:
             if self.backend == "chunked":
                 raise
