@@ -19,6 +19,12 @@ CONTRACT = re.compile(r"tests/losses/test_contract\.py::test_contract\[(\w+)-(\w
 ASSETS = ROOT.parent / "shared" / "assets"
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches of references that the machine may hold serve no test."""
+    monkeypatch.setenv("PREFOPT_CACHE", str(tmp_path_factory.getbasetemp() / "no-caches"))
+
+
 @pytest.fixture(scope="session")
 def asset() -> Callable[[str], Path]:
     """`asset("models/stories260k")`: the path of a real model, tokenizer or data set; skips where there is none."""

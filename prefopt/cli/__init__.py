@@ -124,6 +124,18 @@ def preview(
 
 
 @app.command()
+def reference(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Compute the reference once, for every later run.
+
+    A recipe with `reference: {cache: auto}`, the default, then finds them; with `cache: PATH` they lie there. What is
+    there already is not computed again, so a run that was cut off goes on.
+    """
+    from prefopt.cli.reference import reference as run
+
+    run(recipe, overrides or [], as_json=as_json)
+
+
+@app.command()
 def losses(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="one loss in full", show_default=False)] = None,
     as_json: AsJson = False,

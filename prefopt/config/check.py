@@ -35,7 +35,6 @@ class NotYet:
 
 
 NOT_YET = (
-    NotYet("reference.cache", ("auto", "off"), "a cache of reference log-probabilities"),
     NotYet("reference.sync", (), "a reference that moves during training"),
     NotYet("model.quantization", (), "training over quantized weights"),
     NotYet("scoring.backend", ("auto", "chunked", "plain"), "TRL's fused head"),
@@ -130,6 +129,25 @@ def model_can_be_found(model: ModelSection) -> Iterator[Problem]:
     if start is not None and Path(start).is_absolute() and not (Path(start) / "adapter_config.json").is_file():
         yield Problem(
             f"model.adapter.start: {short(start)} holds no adapter_config.json.", ("model", "adapter", "start")
+        )
+
+
+def cache_can_serve(reference: ReferenceSection) -> Iterator[Problem]:
+    path = ("reference", "cache")
+    if reference.cache == "columns":
+        text = "sums of reference log-probabilities in columns are not read yet. `prefopt reference RECIPE` computes"
+        yield Problem(f"reference.cache: {text} them per token, once, and `cache: auto` finds them.", path)
+    elif reference.cache not in ("auto", "off") and reference.sync is not None:
+        text = "reference.sync moves the reference, and a cache holds what it said before. Leave out one of the two."
+        yield Problem(f"reference.cache: {text}", path)
+
+
+def cache_holds_enough(reference: ReferenceSection, objective: Objective) -> Iterator[Problem]:
+    if Need.KL in objective.needs and reference.cache not in ("auto", "off", "columns"):
+        text = f"loss '{objective.name}' compares whole distributions with the reference, and a cache holds only the"
+        yield Problem(
+            f"reference.cache: {text} log-probabilities of the responses' tokens. Write `cache: off`.",
+            ("reference", "cache"),
         )
 
 
@@ -279,6 +297,8 @@ RULES: tuple[Rule, ...] = (
     reference_fits_loss,
     reference_is_named,
     reference_can_be_found,
+    cache_can_serve,
+    cache_holds_enough,
     coupling_acts,
     *DATA_RULES,
     evaluation_has_data,

@@ -11,6 +11,9 @@ from prefopt.demo import is_demo
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt", ".gz")
 """A data source that ends like this is a file, whether or not it exists; other names may be those of a hub."""
 
+CACHES = ("auto", "off", "columns")
+"""What `reference.cache` may say instead of a path."""
+
 
 def with_absolute_paths(written: Written) -> Written:
     """Every relative path made absolute, from the folder of the file it was written in."""
@@ -24,6 +27,7 @@ def with_absolute_paths(written: Written) -> Written:
     for name in sets if isinstance(sets, dict) else ():
         written = _source(written, ("data", "eval", name))
     written = written.map_text(("data", "chat_template"), template_place)
+    written = written.map_text(("reference", "cache"), cache_place)
     for name in ("output_dir", "deepspeed", "fsdp_config"):
         written = written.map_text(("training", name), absolute)
     return written
@@ -46,6 +50,11 @@ def model_place(text: str, folder: Path) -> str:
 def data_place(text: str, folder: Path) -> str:
     """A path when it looks like one or exists; otherwise the id of a hub data set."""
     return absolute(text, folder) if is_file_name(text) or _exists(text, folder) else text
+
+
+def cache_place(text: str, folder: Path) -> str:
+    """A path, unless it is a word that says where to look."""
+    return text if text in CACHES else absolute(text, folder)
 
 
 def template_place(text: str, folder: Path) -> str:

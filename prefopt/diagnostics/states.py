@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -42,10 +43,10 @@ class StateReader:
         hidden = self._hidden(layout)
         suffixes = hidden[layout.rows, layout.columns].split(_counts(batch, shared))  # [n_r, H] of each response
         places = iter(suffixes)
-        firsts = _first_rows(layout)
+        firsts = _first_places(layout)
         found = []
         for number, (item, count) in enumerate(zip(batch, shared, strict=True)):
-            before = _before(hidden, item, count, firsts.get(number, 0))
+            before = _before(hidden, item, count, *firsts.get(number, (0, 0)))
             found.append(_summed([torch.cat([before, next(places)]) for _ in item.responses]))
         return found
 
@@ -70,18 +71,21 @@ def _counts(batch: Batch, shared: Sequence[int]) -> list[int]:
     return [sum(mask[count:]) for item, count in zip(batch, shared, strict=True) for mask in item.masks]
 
 
-def _first_rows(layout: Layout) -> dict[int, int]:
-    """The model's row in which each item's prompt stands, for items with a scored token."""
-    found: dict[int, int] = {}
+def _first_places(layout: Layout) -> dict[int, tuple[int, int]]:
+    """The model's row and column in which each item's prompt begins, for items with a scored token."""
+    if layout.pieces is not None:  # one behind the other in one row
+        lengths = [sum(piece) for piece in layout.pieces]
+        return {b: (0, end - length) for b, (end, length) in enumerate(zip(accumulate(lengths), lengths, strict=True))}
+    found: dict[int, tuple[int, int]] = {}
     for b, row in zip(layout.mask.nonzero()[:, 0].tolist(), layout.rows.tolist(), strict=True):
-        found.setdefault(b, row)
+        found.setdefault(b, (row, 0))
     return found
 
 
-def _before(hidden: Tensor, item: Item, shared: int, row: int) -> Tensor:
+def _before(hidden: Tensor, item: Item, shared: int, row: int, column: int) -> Tensor:
     """States that predict the scored tokens among the first `shared` of every response, `[n, H]`."""
     scored = [place for place in range(shared) if item.masks[0][place]]
-    columns = torch.tensor([len(item.prompt) + place - 1 for place in scored], dtype=torch.long, device=hidden.device)
+    columns = torch.tensor([column + len(item.prompt) + place - 1 for place in scored], device=hidden.device).long()
     return hidden[row, columns]
 
 

@@ -104,14 +104,18 @@ class Scorer:
             return separate(batch)
         key = id(causal_model(model))
         if key not in self._arranged:
-            self._arranged[key] = self._settle_layout(model, batch)
+            settled = self._settle_layout(causal_model(model), batch)  # not through wrappers: other ranks do not wait
+            if settled is None:
+                return separate(batch)
+            self._arranged[key] = settled
         return _arranged(batch, self._arranged[key])
 
     def settled(self, model: nn.Module) -> Arrangement | None:
         """How this model's batches are arranged; None until the first batch has decided."""
         return "separate" if self.layout == "separate" else self._arranged.get(id(causal_model(model)))
 
-    def _settle_layout(self, model: nn.Module, batch: Batch) -> Arrangement:
+    def _settle_layout(self, model: nn.Module, batch: Batch) -> Arrangement | None:
+        """None when these rows decide nothing: their log-probabilities are not finite in any layout."""
         try:
             return compare_layouts(model, _few(batch), replace(self, _heads={}, _arranged={}))
         except ConfigError as error:
@@ -170,16 +174,19 @@ _FULL_PRECISION = (5e-4, 2e-2)  # mean and largest difference of a token's log-p
 _HALF_PRECISION = (3e-2, 1.0)
 
 
-def compare_layouts(model: nn.Module, batch: Batch, scorer: Scorer) -> Arrangement:
+def compare_layouts(model: nn.Module, batch: Batch, scorer: Scorer) -> Arrangement | None:
     """Score a batch with separate rows and with shared prefixes, and compare the gradients of a few weights.
 
-    Returns the arrangement to use: packed where the model's attention can be given prompts without padding.
+    Returns the arrangement to use: packed where the model's attention can be given prompts without padding. None when
+    the rows are not finite, so that there is nothing to compare.
     Raises: `ConfigError` when the model cannot be given a shared prefix, or says something else in it.
     """
     windows_of(model)
     config = causal_model(model).config.get_text_config()
     before = config._attn_implementation
     expected = _measured(model, batch, scorer, "separate")
+    if not expected[0][batch["mask"]].isfinite().all():
+        return None
     try:
         let_pack(model)
         _compare(model, expected, _measured(model, batch, scorer, "packed"), batch, scorer)

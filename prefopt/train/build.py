@@ -154,7 +154,7 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     model = load_policy(recipe.model)
     backend = cast("Backend", recipe.scoring.backend)  # the recipe's check refused `trl`
     scorer = default_scorer(args, backend, recipe.scoring.layout)
-    reference = choose_reference(recipe, model, objective, scorer, tokenizer)
+    reference = choose_reference(recipe, model, objective, scorer, tokenizer, [p.rows for p in prepared.values()])
     check_vocabulary(model, tokenizer, reference=reference.model if isinstance(reference, ModelReference) else None)
     run = RunDirectory(output)
     place = reference.describe()

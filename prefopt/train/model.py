@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -168,9 +169,11 @@ def fingerprint(model: nn.Module, *, adapters: bool = True) -> str:
     Tells models apart without reading every weight; it is no proof that two models are equal.
     """
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        if not adapters and ("lora_" in name or "modules_to_save" in name):
-            continue
+    state = model.state_dict()
+    if not adapters:  # under the names of the model without them
+        kept = {name: value for name, value in state.items() if "lora_" not in name and "modules_to_save" not in name}
+        state = {re.sub(r"^base_model\.model\.|\.base_layer|\.original_module", "", n): v for n, v in kept.items()}
+    for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         flat = tensor.detach().reshape(-1)
         picked = flat[:: max(1, flat.numel() // 256)][:256]

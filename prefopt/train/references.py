@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 
 from prefopt.config import Recipe
+from prefopt.data.collate import Collator
+from prefopt.data.sampler import Rows
 from prefopt.losses import Objective
 from prefopt.scores import Need
 from prefopt.scoring.modes import stored_for_autocast
@@ -20,19 +23,38 @@ from prefopt.scoring.reference import (
     ModelReference,
     NoReference,
     Reference,
+    evaluating,
     freeze,
 )
+from prefopt.train.cached import served
 from prefopt.train.model import fingerprint, load_model, load_tokenizer
 from prefopt.train.preflight import check_reference_tokenizer
 
 
 def choose_reference(
-    recipe: Recipe, model: Any, objective: Objective, scorer: Scorer, tokenizer: PreTrainedTokenizerBase
+    recipe: Recipe,
+    model: Any,
+    objective: Objective,
+    scorer: Scorer,
+    tokenizer: PreTrainedTokenizerBase,
+    sets: Sequence[Rows] = (),
 ) -> Reference:
-    """The reference that the recipe asks for; nothing is loaded when no loss needs one."""
-    section, adapter = recipe.reference, recipe.model.adapter
-    if Need.REFERENCE not in objective.needs or section.source == "none":
+    """The reference that the recipe asks for; nothing is loaded when no loss needs one.
+
+    Where a cache holds every response of `sets`, it serves, and no second model stays in memory.
+    """
+    if Need.REFERENCE not in objective.needs or recipe.reference.source == "none":
         return NoReference()
+    live = live_reference(recipe, model, scorer, tokenizer)
+    pad = tokenizer.pad_token_id
+    with evaluating(live.model):
+        cached = served(recipe, live, tokenizer, objective, sets, Collator(0 if pad is None else pad))
+    return cached or lasting(live, recipe)
+
+
+def live_reference(recipe: Recipe, model: Any, scorer: Scorer, tokenizer: PreTrainedTokenizerBase) -> ModelReference:
+    """The reference as it is before the first step, when the model itself still is what it starts as."""
+    section, adapter = recipe.reference, recipe.model.adapter
     if section.source == "model":
         other = load_model(
             section.name_or_path or "",
@@ -47,12 +69,21 @@ def choose_reference(
     started = adapter is not None and adapter.mode == "continue"
     identity = {"model": recipe.model.name_or_path, "fingerprint": fingerprint(model, adapters=started)}
     if adapter is None:
-        return ModelReference(_frozen_copy(model, scorer), scorer, identity)
+        return ModelReference(model, scorer, identity)
     if adapter.mode == "continue":
-        return FrozenTwinReference.of(model, scorer, identity | {"adapter": str(adapter.start)})
+        return FrozenTwinReference(model, scorer, identity | {"adapter": str(adapter.start)})
     return AdapterOffReference(
         model, scorer, identity | ({"merged": str(adapter.start)} if adapter.mode == "merge" else {})
     )
+
+
+def lasting(live: ModelReference, recipe: Recipe) -> ModelReference:
+    """The same, made to stay what it is while the model is trained."""
+    if recipe.reference.source == "model" or isinstance(live, AdapterOffReference):
+        return live
+    if isinstance(live, FrozenTwinReference):
+        return FrozenTwinReference.of(live.model, live.scorer, live.identity)
+    return ModelReference(_frozen_copy(live.model, live.scorer), live.scorer, live.identity)
 
 
 def default_scorer(args: TrainingArguments, backend: Backend = "auto", layout: LayoutName = "auto") -> Scorer:

@@ -84,13 +84,10 @@ def rows_of_which_one_holds(token: int, *, count: int = 8) -> list[dict[str, Any
 def bad_row_model() -> Any:
     """A model that gives NaN from token 96 on."""
     model = tiny_model()
-    forward = model.model.forward
+    embed = model.model.embed_tokens.forward
 
-    def poisoned(*args: Any, **kwargs: Any) -> Any:
-        out = forward(*args, **kwargs)
-        seen = (kwargs["input_ids"] == 96).cumsum(-1) > 0
-        out.last_hidden_state = torch.where(seen.unsqueeze(-1), torch.nan, out.last_hidden_state)
-        return out
+    def poisoned(input_ids: Any) -> Any:
+        return embed(input_ids).masked_fill((input_ids == 96).unsqueeze(-1), torch.nan)
 
-    model.model.forward = poisoned
+    model.model.embed_tokens.forward = poisoned
     return model

@@ -1,0 +1,192 @@
+"""The reference cache of a recipe: what it is keyed by, when it serves, and how it is filled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from prefopt.config import Recipe
+from prefopt.data import rows as columns
+from prefopt.data.collate import Collator
+from prefopt.data.sampler import Pick, PickedRows, Rows
+from prefopt.errors import ConfigError, RunError
+from prefopt.losses import Objective
+from prefopt.scores import Need
+from prefopt.scoring.cache import Cache, CachedReference, Piece, fill, keys_of, largest_gap, prepare
+from prefopt.scoring.layout import Batch
+from prefopt.scoring.reference import ModelReference
+
+logger = logging.getLogger(__name__)
+
+HOME = "PREFOPT_CACHE"
+"""The environment variable that names the folder under which `cache: auto` keeps and looks for caches."""
+
+_TOKENS = 8192  # of one batch while a cache is filled
+
+
+def identity(recipe: Recipe, live: ModelReference, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """What decides the reference's log-probability of given token ids."""
+    scorer, template = live.scorer, tokenizer.chat_template
+    vocabulary = json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    return {
+        "weights": live.identity["fingerprint"],
+        "tokenizer": _short(vocabulary),
+        "template": None if template is None else _short(json.dumps(template, sort_keys=True)),
+        "dtype": recipe.model.dtype,
+        "products": str(scorer.autocast or recipe.model.dtype).removeprefix("torch."),
+        "backend": "plain" if scorer.head(live.model) is None else "chunked",
+    }
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def folder(recipe: Recipe, key: dict[str, Any]) -> Path:
+    """Where the recipe's cache lies: where it says, or with `auto` under the key's own name."""
+    place = recipe.reference.cache
+    if place not in ("auto", "off"):
+        return Path(place)
+    home = os.environ.get(HOME) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prefopt"
+    return Path(home) / "reference" / _short(json.dumps(key, sort_keys=True))
+
+
+def pieces(rows: Rows) -> Iterator[list[Piece]]:
+    """The scored responses of each row; of another prompt's too where the rows carry one."""
+    for number in range(len(rows)):
+        row = rows[number]
+        yield [
+            Piece(row[columns.PROMPT_IDS], ids, mask) for ids, mask in zip(*_responses(row), strict=True) if any(mask)
+        ]
+
+
+def _responses(row: dict[str, Any]) -> tuple[list[list[int]], list[list[bool]]]:
+    other = [row[columns.MISMATCHED]] if columns.MISMATCHED in row else []
+    return [*row[columns.RESPONSES], *other], [*row[columns.MASKS], *([True] * len(ids) for ids in other)]
+
+
+class Unpicked:
+    """Rows as the trainer's loader hands them out, by number."""
+
+    def __init__(self, rows: Rows, objective: Objective) -> None:
+        self.picked = PickedRows(rows, mismatched=Need.MISMATCHED in objective.needs)
+
+    def __len__(self) -> int:
+        return len(self.picked)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return self.picked[Pick(number)]
+
+
+def served(
+    recipe: Recipe,
+    live: ModelReference,
+    tokenizer: PreTrainedTokenizerBase,
+    objective: Objective,
+    sets: Sequence[Rows],
+    collator: Collator,
+) -> CachedReference | None:
+    """The cache in the place of the live reference, where one serves; None where the reference is to be computed.
+
+    It must be this reference's, hold every response of these sets, and agree with the live reference on a few rows.
+    Raises: `ConfigError` when the recipe names a cache that does not serve; `RunError` when the values disagree.
+    """
+    asked = recipe.reference.cache
+    if asked == "off" or not sets or Need.KL in objective.needs:
+        return None
+    key = identity(recipe, live, tokenizer)
+    place = folder(recipe, key)
+    if asked == "auto" and not place.is_dir():
+        return None
+    cache = Cache.open(place, key)
+    wanted = keys_of(piece for rows in sets for row in pieces(Unpicked(rows, objective)) for piece in row)
+    missing = int((cache.find(wanted) < 0).sum())
+    if missing:
+        text = f"the reference cache {place} lacks {missing:,} of the {len(wanted):,} responses of this run"
+        if asked != "auto":
+            raise ConfigError(f"{text}; `prefopt reference RECIPE` adds what is missing.")
+        logger.warning("%s, so the reference is computed live; `prefopt reference RECIPE` adds them.", text)
+        return None
+    reference = CachedReference(cache, live.describe()["kind"], live.identity)
+    first = Unpicked(sets[0], objective)
+    verify(reference, live, collator([first[number] for number in range(min(4, len(first)))]))
+    return reference
+
+
+def verify(cached: CachedReference, live: ModelReference, batch: Batch) -> None:
+    """Raises: `RunError` when the cache says something else of a batch than the live reference."""
+    device = next(live.model.parameters()).device
+    batch = {name: value.to(device) for name, value in batch.items()}
+    gap = largest_gap(cached(batch).logps, live(batch).logps, batch["mask"])
+    if not gap <= tolerance(live):
+        raise RunError(
+            f"the reference cache {cached.cache.folder} and the live reference differ by {gap:.3g} nats on a token of "
+            f"the first rows (allowed {tolerance(live):g}). Remove the folder and run `prefopt reference` again."
+        )
+
+
+def tolerance(live: ModelReference) -> float:
+    """By how much a token's log-probability may differ between batches and machines, nats."""
+    full = live.scorer.autocast is None and next(live.model.parameters()).dtype == torch.float32
+    return 1e-3 if full else 0.1
+
+
+def fill_cache(
+    recipe: Recipe,
+    live: ModelReference,
+    tokenizer: PreTrainedTokenizerBase,
+    objective: Objective,
+    sets: Sequence[Rows],
+    *,
+    rank: int = 0,
+    world: int = 1,
+    done: Callable[[int], None] = lambda _: None,
+) -> tuple[Cache, int]:
+    """Compute what the recipe's cache lacks of these sets; returns the cache and how many responses were added.
+
+    With several processes each computes its share of the rows.
+    """
+    key = identity(recipe, live, tokenizer)
+    place = folder(recipe, key)
+    cache = prepare(place, key, about={"model": live.identity.get("model"), "reference": live.describe()["kind"]})
+    pad = tokenizer.pad_token_id
+    device = next(live.model.parameters()).device
+    batches = _batches([Unpicked(rows, objective) for rows in sets], Collator(0 if pad is None else pad), rank, world)
+    on_device = ({name: value.to(device) for name, value in batch.items()} for batch in batches)
+    added = fill(cache, on_device, live, done=done)
+    return Cache.open(place, key), added
+
+
+def _batches(sets: Sequence[Unpicked], collator: Collator, rank: int, world: int) -> Iterator[Batch]:
+    """Every row of the sets with all its responses, rows of like length together."""
+    lengths = [(sum(map(len, _flat(rows[n]))), which, n) for which, rows in enumerate(sets) for n in range(len(rows))]
+    for group in _grouped(sorted(lengths)[rank::world]):
+        yield collator([_whole(sets[which][number]) for _, which, number in group])
+
+
+def _flat(row: dict[str, Any]) -> list[list[int]]:
+    return [row[columns.PROMPT_IDS], *_responses(row)[0]]
+
+
+def _whole(row: dict[str, Any]) -> dict[str, Any]:
+    responses, masks = _responses(row)
+    return {columns.PROMPT_IDS: row[columns.PROMPT_IDS], columns.RESPONSES: responses, columns.MASKS: masks}
+
+
+def _grouped(lengths: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
+    group: list[tuple[int, int, int]] = []
+    for item in lengths:
+        if group and (len(group) + 1) * item[0] > _TOKENS:
+            yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group

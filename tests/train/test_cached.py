@@ -1,0 +1,115 @@
+"""A recipe with a cache of its reference: the same trajectory, no second model, and a refusal where it does not fit."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prefopt import ConfigError, RunError, load_recipe, train
+from prefopt.cli import main
+from prefopt.train.build import assemble
+from tests.train.folder import pairs, recipe
+from tests.train.test_run import assert_same_metrics, metrics, weights
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "sums": {"name": "dpo", "beta": 0.5},
+    "tokens": {"name": "ld_dpo"},
+    "sampled": {"name": "sampo"},
+    "another prompt's responses": {"name": "kto"},
+}
+
+
+def written(folder: Path, name: str = "recipe.yaml", **sections: Any) -> str:
+    """A recipe file that names its cache, and the folder it names."""
+    found = recipe(folder, **sections)
+    path = folder / name
+    path.write_text(found.resolved())
+    return str(path)
+
+
+def single_responses(path: Path) -> None:
+    rows = [{"prompt": f"{n} + {n} =", "completion": f" {2 * n + n % 2}", "label": n % 2 == 0} for n in range(12)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_cached_and_live_references_give_one_trajectory(tmp_path: Path, kind: str) -> None:
+    if kind == "another prompt's responses":
+        single_responses(tmp_path / "pairs.jsonl")
+    runs = {}
+    for cache in ("off", str(tmp_path / "cache")):
+        name = "live" if cache == "off" else "cached"
+        training = {"output_dir": str(tmp_path / name), "max_steps": 8, "learning_rate": 1e-3}
+        path = written(tmp_path, f"{name}.yaml", loss=LOSSES[kind], reference={"cache": cache}, training=training)
+        if name == "cached":
+            assert main(["reference", path]) == 0
+        train(load_recipe(path))
+        runs[name] = tmp_path / name
+    assert_same_metrics(runs["cached"], runs["live"])
+    first, last = metrics(runs["cached"])[0]["loss"], [m["loss"] for m in metrics(runs["cached"]) if "loss" in m][-1]
+    assert first != last, "something was trained"
+    cached, live = weights(runs["cached"]), weights(runs["live"])
+    assert all((cached[name] - live[name]).abs().max() < 1e-5 for name in live)
+    record = json.loads((runs["cached"] / "run.json").read_text())
+    assert record["reference"]["cache"] == str(tmp_path / "cache")
+    assert record["reference"]["kind"] == "frozen model"
+
+
+def test_auto_finds_what_prefopt_reference_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PREFOPT_CACHE", str(tmp_path / "home"))
+    path = written(tmp_path)
+    assert "cache" not in assemble(load_recipe(path)).trainer.reference.describe()
+    assert main(["reference", path, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["added"] == found["responses"] == 24
+    trainer = assemble(load_recipe(path)).trainer
+    assert trainer.reference.describe()["cache"] == found["folder"]
+    assert not hasattr(trainer.reference, "model"), "no second model is kept"
+    for change in ("model.adapter={r: 4, target_modules: [q_proj]}", "loss={name: sampo}"):  # one cache for all of them
+        assert "cache" in assemble(load_recipe(path, [change])).trainer.reference.describe()
+    assert "cache" not in assemble(load_recipe(path, ["training.bf16=true"])).trainer.reference.describe()
+    assert main(["reference", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["added"] == 0
+
+
+def test_a_cache_that_lacks_responses_is_said_and_a_named_one_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PREFOPT_CACHE", str(tmp_path / "home"))
+    auto, named = written(tmp_path), written(tmp_path, "named.yaml", reference={"cache": str(tmp_path / "cache")})
+    assert main(["reference", auto]) == main(["reference", named]) == 0
+    pairs(tmp_path / "pairs.jsonl", 14)
+    with caplog.at_level(logging.WARNING, logger="prefopt"):
+        assert "cache" not in assemble(load_recipe(auto)).trainer.reference.describe()
+    assert "lacks 4 of the 28 responses of this run, so the reference is computed live" in caplog.text
+    with pytest.raises(ConfigError, match=r"cache lacks 4 of the 28 responses of this run; `prefopt reference RECIPE`"):
+        train(load_recipe(named))
+    with pytest.raises(ConfigError, match=r"products is float32 there and bfloat16 here"):
+        train(load_recipe(named, ["training.bf16=true"]))
+
+
+def test_values_that_are_not_the_live_ones_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, reference={"cache": str(tmp_path / "cache")})
+    real = "prefopt.scoring.cache._each"
+    from prefopt.scoring import cache
+
+    each = cache._each
+    monkeypatch.setattr(real, lambda logps, mask: [values + 0.01 for values in each(logps, mask)])
+    assert main(["reference", path]) == 0
+    with pytest.raises(RunError, match=r"and the live reference differ by 0\.01 nats on a token of the first rows"):
+        train(load_recipe(path))
+
+
+def test_what_has_no_cache_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reference", written(tmp_path, loss={"name": "simpo"})]) == 2
+    assert "loss 'simpo' reads no reference; there is nothing to compute" in capsys.readouterr().err
+    assert main(["reference", written(tmp_path), "reference.cache=off"]) == 2
+    assert "reference.cache is off" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="compares whole distributions with the reference"):
+        recipe(tmp_path, loss={"name": "tdpo1"}, reference={"cache": "here"})
