@@ -11,12 +11,12 @@ from prefopt.report import Report, build_report, write_report
 
 
 def report(folders: Sequence[Path], out: Path | None, *, as_json: bool = False) -> None:
-    """Write a report and print its headlines. Without `out` it goes into the folder, or with several into this one.
+    """Write a report and print its headlines. Without `out` one column goes into its run's folder, several go here.
 
     Raises: `ConfigError`, `RunError` for folders that give no report.
     """
     found = build_report(folders)
-    files = write_report(folders, out or (folders[0] if len(folders) == 1 else Path()), found=found)
+    files = write_report(folders, out or _home(found), found=found)
     if as_json:
         print(json.dumps(_plain(found, files), indent=2, ensure_ascii=False))
         return
@@ -25,6 +25,15 @@ def report(folders: Sequence[Path], out: Path | None, *, as_json: bool = False) 
         for line in (*column.findings.sentences, *column.notes):
             print(f"  {line}")
     print("written to " + " and ".join(map(str, files)))
+
+
+def _home(found: Report) -> Path:
+    if len(found.columns) > 1:
+        return Path()
+    evidence = found.columns[0].evidence
+    home = evidence.run or evidence.pairs
+    assert home is not None
+    return home.path
 
 
 def _plain(found: Report, files: Sequence[Path]) -> dict[str, object]:

@@ -62,7 +62,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Setting:
-    """A row of the table of settings: one value per column, `differs` where they are not all the same."""
+    """A row of the table of settings: one value per column, empty where it has no such setting.
+
+    `differs` where columns that have it do not agree.
+    """
 
     name: str
     values: Sequence[str]
@@ -92,7 +95,7 @@ class Report:
         rows = []
         for name in names:
             values = [column.settings.get(name, "") for column in self.columns]
-            rows.append(Setting(name, values, len(set(values)) > 1))
+            rows.append(Setting(name, values, len(set(filter(None, values))) > 1))
         return sorted(rows, key=lambda row: not row.differs)
 
     @property

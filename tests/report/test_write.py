@@ -10,7 +10,7 @@ import pytest
 
 from prefopt.cli import main
 from prefopt.errors import ConfigError
-from prefopt.report import write_report
+from prefopt.report import build_report, write_report
 from prefopt.report.markdown import escaped, fenced
 from tests.report import made
 
@@ -60,8 +60,11 @@ def test_tables_of_markdown_keep_their_columns(tmp_path: Path, run: Path) -> Non
 
 
 def test_settings_that_differ_come_first(tmp_path: Path, run: Path) -> None:
+    """One that only some columns have does not differ."""
     other = made.run(tmp_path / "other", recipe=made.RECIPE.replace("0.1", "0.5"))
-    (file,) = write_report([run, other], tmp_path / "out.md")
+    before = made.diagnosis(tmp_path / "before", made.pairs(9, moved=False))
+    (file,) = write_report([run, other, before], tmp_path / "out.md")
+    assert [row.name for row in build_report([run, other, before]).settings if row.differs] == ["loss.beta"]
     first = re.findall(r"^\| setting .*\n\|.*\n\| (.*?) \|", file.read_text(), flags=re.MULTILINE)
     assert first == ["loss.beta"]
 
@@ -84,6 +87,13 @@ def test_the_command_writes_beside_one_run(run: Path, capsys: Captured) -> None:
     shown = capsys.readouterr().out
     assert shown.startswith("run: A run of 12 steps.")
     assert "report.html and" in shown
+
+
+def test_a_run_and_its_diagnosis_are_reported_with_the_run(tmp_path: Path) -> None:
+    trained, moved = made.diagnosed_run(tmp_path, made.pairs(20))
+    assert main(["report", str(moved), str(trained)]) == 0
+    assert (trained / "report.html").is_file()
+    assert not (moved / "report.html").exists()
 
 
 def test_the_command_writes_several_here(

@@ -5,9 +5,13 @@ function drawScatter(element, report, measureX, measureY, reader) {
   const there = report.columns.filter((column) => column.points && column.points.values[measureX] && column.points.values[measureY]);
   const x = padded(extent(there.flatMap((column) => column.points.values[measureX])));
   const y = padded(extent(there.flatMap((column) => column.points.values[measureY])));
-  element.closest(".explorer").classList.toggle("single", there.length === 1);
+  element.closest(".explorer").classList.toggle("single", there.length === 1 && !several);
   element.replaceChildren(...there.map((column) => panel(column, several)));
-  if (!there.length) element.append(html("p", { class: "hint" }, "No column has both measures."));
+  const others = report.columns.filter((column) => column.points && !there.includes(column));
+  for (const column of others) {
+    element.append(panel(column, several));
+    element.lastChild.append(html("p", { class: "hint" }, "Its diagnosis was made before training, so there is no movement to show."));
+  }
   there.forEach((column, number) => {
     const inside = element.children[number];
     const labels = { labelX: report.measures[measureX], labelY: report.measures[measureY] };
