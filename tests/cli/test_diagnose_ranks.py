@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from prefopt.cli import main
+from tests.cli.test_diagnose import contents
 from tests.ranks.test_launchers import launched
 from tests.train.folder import model_folder, pairs
 
@@ -22,8 +23,7 @@ def test_two_processes_write_the_bytes_of_one(tmp_path: Path, monkeypatch: pytes
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("written to") == 1, "only the first process reports"
     assert main([*words, str(tmp_path / "one")]) == 0
-    files = [{file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("one", "two")]
-    assert files[0] == files[1]
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
 @pytest.mark.ranks
