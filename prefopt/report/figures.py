@@ -131,8 +131,18 @@ GROUPS = {
     "Reward": ("rewards/chosen", "rewards/rejected", "rewards/margins"),
     "Loss": ("loss",),
     "Share of pairs in the right order": ("rewards/accuracies",),
-    "Greedy track, nats per token": ("displacement/greedy_track",),
-    "Pull of the loss on each side": ("coefficients/chosen", "coefficients/rejected"),
+    "Pull of the loss on each side, 1/nat": ("coefficients/chosen", "coefficients/rejected"),
+    "Probe set against the start, nats": ("probes/chosen_delta", "probes/rejected_delta"),
+    "Share of the probe set that fell": ("probes/chosen_dropped", "probes/both_dropped"),
+    "Likeliest tokens along chosen responses, nats per token": (
+        "displacement/greedy_track",
+        "displacement/greedy_track_held",
+    ),
+    "Probability where the probes' responses part": (
+        "probes/branch_chosen",
+        "probes/branch_rejected",
+        "probes/branch_other",
+    ),
 }
 """Curves over training: what shares a picture."""
 

@@ -35,7 +35,9 @@ READING = {
         "Against the reference, both responses start at zero. A widening gap with a rising chosen curve is what one "
         "hopes for; both falling together is likelihood displacement; a falling chosen curve with a loss that still "
         "sinks means that the loss is bought by pushing the rejected response down. Values are means over the rows "
-        "of the logged steps, each of which sees other rows: trends count, single points do not."
+        "of the logged steps, each of which sees other rows: trends count, single points do not. The probe set is the "
+        "same rows each time. When both responses fall there while the likeliest tokens gain, probability is squeezed "
+        "into what the model says anyway."
     ),
     "pairs": (
         "Words that the other response lacks are marked. Read a few before filtering anything: pairs that differ in "

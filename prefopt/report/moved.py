@@ -24,6 +24,7 @@ def moved(pairs: Pairs) -> Findings:
         f"On average a chosen response moved by {chosen.shown}{within(chosen)} and a rejected one by "
         f"{rejected.shown}; the gap between them grew in {by['margin_grew'].shown} of pairs.",
         *_signs(by),
+        *_squeezed(by),
         *_mass(by),
         *_foretold(by.get("spearman_ln_ches")),
     ]
@@ -52,6 +53,7 @@ def movement_claims(pairs: Pairs) -> list[Claim]:
             "nats per token",
             mean(chosen / np.maximum(pairs.numbers["chosen_tokens"], 1), groups),
         ),
+        *_track_claims(pairs),
         *_branch_claims(pairs),
     ]
     foretold = pairs.summary["movement"].get("spearman_with_chosen_delta", {}).get("ln_ches")
@@ -65,6 +67,16 @@ def movement_claims(pairs: Pairs) -> list[Claim]:
             )
         )
     return claims
+
+
+def _track_claims(pairs: Pairs) -> list[Claim]:
+    """How likely the likeliest token is along a chosen response, where the table has it."""
+    start, now = (pairs.numbers.get(f"greedy_{when}", np.full(len(pairs), np.nan)) for when in ("start", "now"))
+    known = ~np.isnan(now - start)
+    if not known.any():
+        return []
+    change = mean((now - start)[known], pairs.groups[known])
+    return [estimated("greedy_track_change", "movement of the likeliest tokens' mean", "nats per token", change)]
 
 
 def _branch_claims(pairs: Pairs) -> list[Claim]:
@@ -113,6 +125,16 @@ def _signs(by: Mapping[str, Claim]) -> list[str]:
     return [
         f"Per response, per token and as a mean of means the movement has different signs ({shown}): long and short "
         "responses went different ways."
+    ]
+
+
+def _squeezed(by: Mapping[str, Claim]) -> list[str]:
+    track = by.get("greedy_track_change")
+    if track is None or by["chosen_delta"].value >= 0 or by["rejected_delta"].value >= 0 or track.value <= 0:
+        return []
+    return [
+        f"Both responses fell while the likeliest token at each place of the chosen ones gained {track.shown}: "
+        "probability is squeezed into what the model says anyway."
     ]
 
 

@@ -74,6 +74,9 @@ def _movement(draw: random.Random, row: Mapping[str, Any]) -> dict[str, Any]:
         "chosen_delta_per_token": chosen / row["chosen_tokens"],
         "rejected_delta_per_token": rejected / row["rejected_tokens"],
         "quadrant": QUADRANTS[2 * (chosen > 0) + (rejected < 0)],
+        "greedy_start": -0.5,
+        "greedy_now": -0.5 + draw.gauss(0.1, 0.1),
+        "greedy_held": -0.4,
         "branch_position": 3,
         "branch_chosen": " five",
         "branch_rejected": " six",
@@ -115,7 +118,8 @@ def diagnosis(folder: Path, lines: Sequence[Mapping[str, Any]], **summary: Any) 
     """A folder as `prefopt diagnose` leaves it."""
     moved = "chosen_delta" in lines[0]
     folder.mkdir(parents=True, exist_ok=True)
-    schema = pa.schema(list(columns(moved=moved).items()))
+    tracks = dict.fromkeys(("greedy_start", "greedy_now", "greedy_held"), pa.float64()) if moved else {}
+    schema = pa.schema(list((columns(moved=moved) | tracks).items()))
     pq.write_table(pa.Table.from_pylist(list(lines), schema=schema), folder / "pairs.parquet", row_group_size=100)
     numbers = PairNumbers()
     numbers.add([dict(line) for line in lines])

@@ -49,6 +49,7 @@ AFTER: dict[str, Callable[[Rows], float]] = {
         for side in ("chosen", "rejected", "other")
         for when in ("start", "now")
     },
+    "greedy_track_change": lambda rows: mean(rows, "greedy_now") - mean(rows, "greedy_start"),
     "gainer_is_third": lambda rows: mean(rows, "branch_gainer_is_third"),
     "spearman_ln_ches": lambda rows: spearman(rows, "ln_ches", "chosen_delta"),
 }
@@ -99,11 +100,12 @@ def test_every_number_of_the_sentences_is_a_claim(tmp_path: Path) -> None:
     folder = made.diagnosis(tmp_path / "some", made.pairs(250))
     (column,) = build_report([folder]).columns
     by = {claim.key: claim for claim in column.findings.claims}
-    first, second, third = column.findings.sentences[:3]
+    first, second, third, fourth = column.findings.sentences[:4]
     for sentence, keys in (
         (first, ("chosen_dropped", "both_dropped")),
         (second, ("chosen_delta", "rejected_delta", "margin_grew")),
-        (third, ("branch_other_start", "branch_other_now", "gainer_is_third")),
+        (third, ("greedy_track_change",)),
+        (fourth, ("branch_other_start", "branch_other_now", "gainer_is_third")),
     ):
         for key in keys:
             assert by[key].shown in sentence
@@ -142,6 +144,15 @@ def test_what_the_score_foretold(tmp_path: Path, slope: float, words: str) -> No
         row["chosen_delta"] = slope * row["ln_ches"] + (0.1 * (-1) ** number if slope == 0 else 0)
     (column,) = build_report([made.diagnosis(tmp_path / "some", rows)]).columns
     assert any(words in sentence for sentence in column.findings.sentences)
+
+
+@pytest.mark.parametrize(("chosen", "track", "squeezed"), [(-1.0, 0.2, True), (-1.0, -0.2, False), (1.0, 0.2, False)])
+def test_squeezing_is_named_where_both_fall_and_the_likeliest_tokens_gain(
+    tmp_path: Path, chosen: float, track: float, squeezed: bool
+) -> None:
+    given = {"chosen_delta": chosen, "rejected_delta": -2.0, "greedy_start": -0.5, "greedy_now": -0.5 + track}
+    (column,) = build_report([made.diagnosis(tmp_path / "some", [row | given for row in made.pairs(20)])]).columns
+    assert any("squeezed" in sentence for sentence in column.findings.sentences) == squeezed
 
 
 def test_pairs_without_a_branch_point_are_not_asked_for_one(tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ function massLegend() {
 const STYLES = [["chosen", ""], ["rejected", "dash"], ["accent", "dot"]];
 
 function styleOf(metric, place) {
-  if (metric.startsWith("rewards/margins")) return ["accent", ""];
+  if (metric === "rewards/margins") return ["accent", ""];
+  if (metric.endsWith("branch_other")) return ["other", "dot"];
   if (metric.endsWith("chosen_dropped")) return ["rejected", ""];
   if (metric.endsWith("both_dropped")) return ["accent", "dash"];
   if (metric.includes("chosen")) return ["chosen", ""];
