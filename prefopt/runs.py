@@ -38,6 +38,7 @@ _WRITTEN = (
     "README.md",
     "trainer_state.json",
     "report.html",
+    "report.md",
     "diagnostics",
     "checkpoint-*",
     ".final",

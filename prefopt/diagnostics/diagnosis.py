@@ -33,7 +33,17 @@ SUMMARY, REPORT = "summary.json", "report.html"
 MARKER = "diagnosis"
 """The key of `summary.json` that says a folder is a diagnosis's."""
 
-_WRITTEN = (SUMMARY, PARQUET, LINES, REPORT, KEPT, REMOVED, f".{PARQUET}.unfinished", f".{LINES}.unfinished")
+_WRITTEN = (
+    SUMMARY,
+    PARQUET,
+    LINES,
+    REPORT,
+    "report.md",
+    KEPT,
+    REMOVED,
+    f".{PARQUET}.unfinished",
+    f".{LINES}.unfinished",
+)
 TRUNCATED = "truncated"
 
 

@@ -144,6 +144,7 @@ def _open_run(path: Path) -> Run:
     record = read_json(path / RECORD)
     if not isinstance(record, dict) or MARKER not in record:
         raise ConfigError(f"{path / RECORD} is not the record of a prefopt run.")
+    _check_tables(path / RECORD, record, ("plan",))
     try:
         recipe = YAML(typ="safe").load((path / RECIPE).read_text(encoding="utf-8"))
     except (OSError, ValueError, YAMLError) as error:
@@ -166,6 +167,7 @@ def _open_pairs(path: Path) -> Pairs:
     summary = read_json(path / SUMMARY)
     if not isinstance(summary, dict) or DIAGNOSIS not in summary:
         raise ConfigError(f"{path / SUMMARY} was not written by prefopt diagnose.")
+    _check_tables(path / SUMMARY, summary, ("movement", "data", "models", "spearman_with_length_gap"))
     try:
         with pq.ParquetFile(path / PAIRS) as file:
             names = file.schema_arrow.names
@@ -192,6 +194,13 @@ def _open_pairs(path: Path) -> Pairs:
         [str(name) for name in table["id"].to_pylist()],
         np.asarray([bool(flag) for flag in table["flag"].to_pylist()], dtype=np.bool_),
     )
+
+
+def _check_tables(path: Path, content: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raises: `RunError` where something else stands in the place of a table of values."""
+    for name in names:
+        if not isinstance(content.get(name, {}), dict):
+            raise RunError(f"{path} is damaged: '{name}' is not a table of values.")
 
 
 _AGAIN = "prefopt diagnose with --overwrite makes it again."

@@ -25,7 +25,7 @@ def scored(pairs: Pairs) -> Findings:
         sentences.append(f"Half of the pairs have an ln-CHES above {middle.shown}, one in twenty above {high.shown}.")
     near = by["near_duplicates"]
     sentences.append(
-        f"{near.shown} of pairs{within(near)} are near-duplicates: fewer than {NEAR:.0%} of their tokens differ."
+        f"{near.shown} of pairs{within(near)} are near-duplicates: under {100 * NEAR:.0f} % of their tokens differ."
     )
     bias = by.get("spearman_length")
     if bias is not None and abs(bias.value) >= WEAK:

@@ -23,7 +23,7 @@ def trained(run: Run) -> Findings:
     """What the metrics of a run say."""
     claims = training_claims(run)
     by = {claim.key: claim for claim in claims}
-    steps = max(int(line.get("step", 0)) for line in run.metrics)
+    steps = max((int(line["step"]) for line in run.metrics if _is_real(line.get("step"))), default=0)
     sentences = [f"Training made {steps:,} steps."]
     chosen, fell = by.get("displacement/chosen_delta"), by.get("displacement/chosen_dropped")
     if chosen is not None and fell is not None:

@@ -168,6 +168,7 @@ def test_a_pair_is_read_by_touch(opened: Any) -> None:
 
 def test_the_same_pair_is_marked_in_every_column(opened: Any) -> None:
     page = opened("several").page
+    assert "made before training" in page.locator("[data-figure=scatter]").inner_text()
     page.select_option("#scatter-y", "length_gap")
     point_at_a_pair(page)
     assert page.locator(".ring[visibility=visible]").count() == 2

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from prefopt.errors import ConfigError, RunError
+from prefopt.report import build_report
 from prefopt.report.folders import flat, read
 from tests.report import made
 
@@ -102,6 +103,19 @@ def test_a_diagnosis_of_nothing(tmp_path: Path) -> None:
 def test_a_summary_that_is_not_ours(diagnosis: Path) -> None:
     (diagnosis / "summary.json").write_text("[]")
     assert "not written by prefopt diagnose" in refused(diagnosis, ConfigError)
+
+
+@pytest.mark.parametrize("name", ["movement", "data", "models", "spearman_with_length_gap"])
+def test_a_summary_with_something_else_in_place_of_a_table(diagnosis: Path, name: str) -> None:
+    summary = json.loads((diagnosis / "summary.json").read_text())
+    (diagnosis / "summary.json").write_text(json.dumps(summary | {name: "lost"}))
+    assert f"'{name}' is not a table of values" in refused(diagnosis)
+
+
+def test_lines_of_metrics_without_a_step_are_no_failure(tmp_path: Path) -> None:
+    lines = [{"loss": 1.0}, {"step": None, "loss": 2.0}, {"step": "3"}, {"step": float("nan")}]
+    (column,) = build_report([made.run(tmp_path / "run", lines)]).columns
+    assert column.findings.verdict == "A run of 0 steps."
 
 
 def test_the_diagnosis_of_a_run_joins_it(tmp_path: Path) -> None:
