@@ -185,15 +185,35 @@ def _open_pairs(path: Path) -> Pairs:
         )
     if not table.num_rows:
         raise RunError(f"{path} is a diagnosis without any pair, so there is nothing to report.")
+    numbers = {field.name: _reals(table[field.name]) for field in table.schema if _is_number(field.type)}
+    _check_movement(path, summary, numbers)
     prompts = table["prompt"].fill_null("").combine_chunks().dictionary_encode()
     return Pairs(
         path,
         summary,
-        {field.name: _reals(table[field.name]) for field in table.schema if _is_number(field.type)},
+        numbers,
         np.asarray(prompts.indices.to_numpy(zero_copy_only=False), dtype=np.int64),
         [str(name) for name in table["id"].to_pylist()],
         np.asarray([bool(flag) for flag in table["flag"].to_pylist()], dtype=np.bool_),
     )
+
+
+def _check_movement(path: Path, summary: Mapping[str, Any], numbers: Mapping[str, Reals]) -> None:
+    """Raises: `RunError` for movements that are no numbers, or that the summary was not made of."""
+    if "movement" not in summary:
+        return
+    lost = sum(int((~np.isfinite(numbers[name])).sum()) for name in _MOVED)
+    if lost:
+        raise RunError(
+            f"{path / PAIRS}: of the movements {lost:,} are not finite numbers. One of the models gives NaN or infinity "
+            "for those pairs, and there is nothing to average."
+        )
+    told, found = summary["movement"].get("chosen_dropped"), float((numbers["chosen_delta"] < 0).mean())
+    if isinstance(told, float) and abs(told - found) > 1e-9:
+        raise RunError(
+            f"{path / SUMMARY} says that {told:.1%} of chosen responses fell, and in {PAIRS} it is {found:.1%}: they "
+            f"are not of one diagnosis. {_AGAIN}"
+        )
 
 
 def _check_tables(path: Path, content: Mapping[str, Any], names: Sequence[str]) -> None:

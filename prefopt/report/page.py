@@ -14,6 +14,7 @@ from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from math import isfinite
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
@@ -168,4 +169,4 @@ class _Texts:
 
 
 def _short(value: float | None) -> float | None:
-    return None if value is None or value != value else float(f"{value:.5g}")
+    return None if value is None or not isfinite(value) else float(f"{value:.5g}")

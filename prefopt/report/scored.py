@@ -46,7 +46,7 @@ def scored(pairs: Pairs) -> Findings:
 
 def score_claims(pairs: Pairs) -> list[Claim]:
     """The numbers of a diagnosis before training, from its table of pairs."""
-    scores = pairs.numbers["ln_ches"][~np.isnan(pairs.numbers["ln_ches"])]
+    scores = pairs.numbers["ln_ches"][np.isfinite(pairs.numbers["ln_ches"])]
     claims = []
     if len(scores):
         middle, high = np.quantile(scores, (0.5, 0.95))

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from prefopt.errors import ConfigError, RunError
-from prefopt.report import build_report
+from prefopt.report import build_report, write_report
 from prefopt.report.folders import flat, read
 from tests.report import made
 
@@ -103,6 +103,27 @@ def test_a_diagnosis_of_nothing(tmp_path: Path) -> None:
 def test_a_summary_that_is_not_ours(diagnosis: Path) -> None:
     (diagnosis / "summary.json").write_text("[]")
     assert "not written by prefopt diagnose" in refused(diagnosis, ConfigError)
+
+
+def test_a_summary_of_other_pairs(tmp_path: Path) -> None:
+    one, other = (made.diagnosis(tmp_path / str(seed), made.pairs(50, seed=seed)) for seed in (0, 1))
+    (one / "summary.json").write_bytes((other / "summary.json").read_bytes())
+    assert "not of one diagnosis" in refused(one)
+
+
+def test_movements_that_are_no_numbers(tmp_path: Path) -> None:
+    lines = made.pairs(10)
+    lines[3]["chosen_delta"] = float("nan")
+    assert "of the movements 1 are not finite" in refused(made.diagnosis(tmp_path / "some", lines))
+
+
+def test_scores_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
+    lines = made.pairs(10, moved=False)
+    lines[3]["ln_ches"], lines[4]["ln_ches"] = float("inf"), float("nan")
+    folder = made.diagnosis(tmp_path / "some", lines)
+    (column,) = build_report([folder]).columns
+    assert {claim.count for claim in column.findings.claims if "ln_ches" in claim.key} == {8}
+    assert write_report([folder], tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["movement", "data", "models", "spearman_with_length_gap"])

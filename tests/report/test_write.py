@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,12 @@ def test_the_command_writes_several_here(
     assert [column["name"] for column in found["columns"]] == ["run", "before"]
     assert found["files"] == ["report.html", "report.md"]
     assert Path("report.html").is_file()
+
+
+def test_a_report_needs_no_torch(run: Path) -> None:
+    asked = "import sys, prefopt.cli; prefopt.cli.main(['report', sys.argv[1]]); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked, str(run)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_the_command_refuses_in_one_paragraph(tmp_path: Path, run: Path, capsys: Captured) -> None:
