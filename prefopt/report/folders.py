@@ -205,7 +205,7 @@ def _check_movement(path: Path, summary: Mapping[str, Any], numbers: Mapping[str
     lost = sum(int((~np.isfinite(numbers[name])).sum()) for name in _MOVED)
     if lost:
         raise RunError(
-            f"{path / PAIRS}: of the movements {lost:,} are not finite numbers. One of the models gives NaN or infinity "
+            f"{path / PAIRS}: of the movements {lost:,} are no finite numbers. One of the models gives NaN or infinity "
             "for those pairs, and there is nothing to average."
         )
     told, found = summary["movement"].get("chosen_dropped"), float((numbers["chosen_delta"] < 0).mean())

@@ -114,7 +114,7 @@ def test_a_summary_of_other_pairs(tmp_path: Path) -> None:
 def test_movements_that_are_no_numbers(tmp_path: Path) -> None:
     lines = made.pairs(10)
     lines[3]["chosen_delta"] = float("nan")
-    assert "of the movements 1 are not finite" in refused(made.diagnosis(tmp_path / "some", lines))
+    assert "of the movements 1 are no finite" in refused(made.diagnosis(tmp_path / "some", lines))
 
 
 def test_scores_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
