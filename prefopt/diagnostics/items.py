@@ -93,6 +93,8 @@ def _last(mask: list[bool]) -> int:
 
 
 Batch = list[Item]
+PairRecord = dict[str, Any]
+"""What is known of one pair, by the name of its column."""
 
 
 def windows(table: Any, size: int = WINDOW) -> Iterator[tuple[int, list[dict[str, Any]]]]:

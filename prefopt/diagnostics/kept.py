@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from prefopt.diagnostics.filters import keep_lowest
-from prefopt.diagnostics.measures import CAPPED, PairRecord
+from prefopt.diagnostics.items import PairRecord
+from prefopt.diagnostics.measures import CAPPED
 from prefopt.diagnostics.records import PairRows
 
 KEPT, REMOVED = "kept.jsonl", "removed.jsonl"

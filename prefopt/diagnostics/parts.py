@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prefopt.diagnostics.items import Batch, batches_of, items_of, parts_of, windows
-from prefopt.diagnostics.measures import Measure, PairRecord
+from prefopt.diagnostics.items import Batch, PairRecord, batches_of, items_of, parts_of, windows
+from prefopt.diagnostics.measures import Measure
 from prefopt.runs import read_json, write_json, write_text
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from prefopt.diagnostics.displacement import QUADRANTS, Normalised, normalised
 from prefopt.diagnostics.filters import spearman
-from prefopt.diagnostics.measures import PairRecord
+from prefopt.diagnostics.items import PairRecord
 
 QUANTILES = (0, 5, 25, 50, 75, 95, 100)
 _DESCRIBED = (
@@ -37,8 +37,12 @@ _MOVED = (
     "rejected_now",
     "chosen_delta_per_token",
     "rejected_delta_per_token",
+    "greedy_start",
+    "greedy_now",
+    "greedy_held",
 )
 _BRANCH = ("chosen", "rejected", "other")
+_TRACK = ("start", "now", "held")
 _SHOWN = 10
 """Pairs and tokens that a summary names."""
 
@@ -123,6 +127,7 @@ class PairNumbers:
             },
             "spearman_with_chosen_delta": self._ranking("chosen_delta"),
             "spearman_with_chosen_delta_per_token": self._ranking("chosen_delta_per_token"),
+            "greedy_track": {when: float(self.column(f"greedy_{when}").nanmean()) for when in _TRACK},
             "branch": self._branch(),
             "moved_most": [
                 {"id": id_, "rejected_index": index, "chosen_delta": delta} for delta, _, id_, index in self.lowest

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
 from prefopt.data import rows
-from prefopt.diagnostics.measures import PairRecord
+from prefopt.diagnostics.items import PairRecord
 
 PARQUET, LINES = "pairs.parquet", "pairs.jsonl"
 
@@ -42,6 +42,9 @@ MOVEMENT = {
     "chosen_delta_per_token": _REAL,
     "rejected_delta_per_token": _REAL,
     "quadrant": _TEXT,
+    "greedy_start": _REAL,
+    "greedy_now": _REAL,
+    "greedy_held": _REAL,
     "branch_position": _WHOLE,
     "branch_chosen": _TEXT,
     "branch_rejected": _TEXT,
@@ -72,6 +75,11 @@ def columns(*, moved: bool) -> dict[str, pa.DataType]:
     return {**PAIR, **(MOVEMENT if moved else {}), **TEXTS}
 
 
+def token_texts(record: PairRecord, tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
+    """The text of each token that a record names by its id."""
+    return {name: tokenizer.decode([record[name]]) for name in _TOKENS if record.get(name) is not None}
+
+
 class PairTable:
     """Writes the table into a folder, both files whole or not at all."""
 
@@ -96,7 +104,7 @@ class PairTable:
 
     def _line(self, row: dict[str, Any], record: PairRecord) -> PairRecord:
         found = {**record, "id": row[rows.ID], "flag": ",".join(record["flags"])}
-        found |= {name: self.tokenizer.decode([record[name]]) for name in _TOKENS if record.get(name) is not None}
+        found |= token_texts(record, self.tokenizer)
         responses = row[rows.RESPONSES]
         found["prompt"] = self.tokenizer.decode(row[rows.PROMPT_IDS])
         for name, place in (("chosen", 0), ("rejected", record["rejected_index"] + 1)):

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from prefopt.diagnostics.items import Item, batches_of, items_of, parts_of
-from prefopt.diagnostics.measures import Movements, PairRecord, Similarities, pair_facts
+from prefopt.diagnostics.items import Item, PairRecord, batches_of, items_of, parts_of
+from prefopt.diagnostics.measures import Movements, Similarities, pair_facts
 from prefopt.diagnostics.states import StateReader
 from prefopt.scoring import Scorer
 from tests.diagnostics.independent import logps_of, next_probabilities, scores_of

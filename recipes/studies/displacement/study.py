@@ -1,6 +1,6 @@
 """Do similar pairs lower their chosen responses? DPO on subsets at percentiles of several scores, and what helps.
 
-    python recipes/studies/displacement/study.py run MODEL [--out RESULTS.json] [--work FOLDER] [key=value ...]
+    python recipes/studies/displacement/study.py run MODEL [key=value ...] [--out RESULTS.json] [--work FOLDER]
     python recipes/studies/displacement/study.py show [--out RESULTS.json]
 
 MODEL is `tiny-math` or `smollm2`. For each seed some of the pairs are drawn; pairs are ranked by each score of
