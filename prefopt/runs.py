@@ -1,8 +1,8 @@
 """The run directory: what a training run leaves behind, and what everything after it reads.
 
 `recipe.yaml` (resolved), `run.json` (versions, hashes, reference, plan), `data_report.json`, `metrics.jsonl` (one
-object per logging step), `samples.jsonl`, `checkpoint-N/` (whole once it holds `prefopt_state.json`), and the final
-model on top.
+object per logging step), `samples.jsonl`, `diagnostics/` (the probe set at the start and after some steps),
+`checkpoint-N/` (whole once it holds `prefopt_state.json`), and the final model on top.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ RECORD = "run.json"
 DATA_REPORT = "data_report.json"
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
+DIAGNOSTICS = "diagnostics"
 CHECKPOINT_STATE = "prefopt_state.json"
 MARKER = "prefopt"
 """The key of `run.json` that says a folder is a run's."""
@@ -39,7 +40,7 @@ _WRITTEN = (
     "trainer_state.json",
     "report.html",
     "report.md",
-    "diagnostics",
+    DIAGNOSTICS,
     "checkpoint-*",
     ".final",
     "config.json",
@@ -89,6 +90,11 @@ def read_json(path: Path) -> Any:
         raise RunError(f"{path} cannot be read: {error}") from error
 
 
+def probe_file(step: int) -> str:
+    """The table of probes after a step; by name in the order of steps."""
+    return f"probes-{step:08d}.parquet"
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     """Paths, readers and writers of one run."""
@@ -124,7 +130,10 @@ class RunDirectory:
         return _lines(self.path / METRICS)
 
     def forget_after(self, step: int) -> None:
-        """Drop metrics and samples of steps that a resumed run is about to repeat."""
+        """Drop metrics, samples and probes of steps that a resumed run is about to repeat."""
+        for file in (self.path / DIAGNOSTICS).glob("probes-*.parquet"):
+            if file.name > probe_file(max(step, 0)) or step < 0:
+                file.unlink()
         for name in (METRICS, SAMPLES):
             if (self.path / name).is_file():
                 kept = [row for row in _lines(self.path / name) if row.get("step", 0) <= step]

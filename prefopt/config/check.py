@@ -17,6 +17,7 @@ from prefopt.config.paths import short
 from prefopt.config.report_rules import REPORT_RULES
 from prefopt.config.sections import DataSection, EvaluationSection, ModelSection, ReferenceSection
 from prefopt.config.training import unused_arguments, value_of
+from prefopt.config.watch_rules import WATCH_RULES
 from prefopt.config.written import Written
 from prefopt.demo import demo_model_path, is_demo
 from prefopt.errors import ConfigError, Problem
@@ -39,8 +40,6 @@ NOT_YET = (
     NotYet("model.quantization", (), "training over quantized weights"),
     NotYet("scoring.backend", ("auto", "chunked", "plain"), "TRL's fused head"),
     NotYet("scoring.tokens_per_batch", (), "cutting batches by tokens"),
-    NotYet("safety.alarms", ([],), "a list of alarms"),
-    NotYet("diagnostics", ({},), "probing during training"),
 )
 
 
@@ -308,5 +307,6 @@ RULES: tuple[Rule, ...] = (
     training_arguments_are_used,
     best_model_can_be_kept,
     *REPORT_RULES,
+    *WATCH_RULES,
 )
 WARNINGS: tuple[Rule, ...] = (stored_in_half, coupled_alone)

@@ -92,7 +92,7 @@ class Recipe(Settings):
         Settings that would have no effect are left out, because a recipe that holds one is refused.
         """
         objective = self.objective()
-        sections = self.model_dump(exclude={"loss", "training", "diagnostics"})
+        sections = self.model_dump(exclude={"loss", "training"})
         self._drop_what_has_no_effect(sections, objective)
         losses = [_plain_loss(loss, weight) for loss, weight in zip(objective.losses, objective.weights, strict=True)]
         unused = unused_arguments(self.training)
@@ -106,6 +106,8 @@ class Recipe(Settings):
             del tree["reference"]
         if self.data.max_length is None:
             del tree["data"]["truncate"]
+        if self.diagnostics.probes == 0:
+            del tree["diagnostics"]["every"]
         if self.model.adapter is not None and self.model.adapter.mode == "continue":
             tree["model"]["adapter"] = {"mode": "continue", "start": self.model.adapter.start}
 

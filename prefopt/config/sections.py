@@ -156,13 +156,46 @@ class ScoringSection(Section):
     coupling: Literal["micro", "step"] = Field("micro", description="the window that batch-coupled losses see")
 
 
+class AlarmSection(Section):
+    """Something to be told about, or to stop for, while a run goes on."""
+
+    name: Literal["chosen_below_start", "squeezing", "loss_spike", "runaway_margins"] = Field(
+        description="chosen_below_start: many probe pairs' chosen responses have fallen; squeezing: both responses of "
+        "the probes fall while the likeliest tokens gain; loss_spike: the loss jumps; runaway_margins: reward margins "
+        "grow without bound"
+    )
+    action: Literal["warn", "stop"] = Field(
+        "warn", description="warn: a message; stop: a checkpoint, and the end of the run with exit code 1"
+    )
+    above: float | None = Field(
+        None,
+        gt=0,
+        description="threshold. chosen_below_start: share of pairs [0.8]; squeezing: gain, nats per token [0.02]; "
+        "loss_spike: distance from the median of the last logged losses in typical distances [10]; runaway_margins: "
+        "mean margin of the loss's own rewards [20]",
+    )
+
+    @model_validator(mode="after")
+    def _share(self) -> AlarmSection:
+        if self.name == "chosen_below_start" and (self.above or 0) >= 1:
+            raise ValueError(f"above is a share of pairs here, below 1; got {self.above:g}.")
+        return self
+
+
+def _alarm(value: Any) -> Any:
+    """A name stands for an alarm."""
+    return {"name": value} if isinstance(value, str) else value
+
+
 class SafetySection(Section):
     """What stops a run."""
 
     nonfinite: Literal["stop", "skip"] = Field(
         "stop", description="a NaN or infinity stops, or drops its row and counts it"
     )
-    alarms: tuple[Any, ...] = Field((), description="conditions that stop or warn")
+    alarms: tuple[Annotated[AlarmSection, BeforeValidator(_alarm)], ...] = Field(
+        (), description="conditions that stop or warn, each a name or a mapping"
+    )
 
 
 class GenerateSection(Section):
@@ -183,7 +216,7 @@ class DiagnosticsSection(Section):
     """Measures on a fixed set of probe rows during training."""
 
     every: int = Field(50, ge=1, description="optimizer steps between two probes, steps")
-    probes: int = Field(64, ge=1, description="rows in the probe set, rows")
+    probes: int = Field(64, ge=0, description="rows in the probe set, none at 0, rows")
 
 
 SECTIONS: Mapping[str, type[Section]] = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from prefopt.data.sampler import Rows
 from prefopt.diagnostics.items import Item, PairRecord
 from prefopt.diagnostics.readings import Reading, moved, read_batch, track_columns
 from prefopt.diagnostics.table import MOVEMENT, token_texts
+from prefopt.runs import probe_file
 from prefopt.scoring.modes import evaluating
 from prefopt.scoring.policy import Scorer
 
@@ -42,17 +42,6 @@ SCHEMA = pa.schema(
     }
 )
 """Columns of a table of probes; null where a row lacks the side: single responses have one."""
-
-
-def probe_file(step: int) -> str:
-    """The name of a step's table."""
-    return f"probes-{step:06d}.parquet"
-
-
-def step_of(name: str) -> int | None:
-    """The step of a table of probes, None for another file."""
-    found = re.fullmatch(r"probes-(\d+)\.parquet", name)
-    return int(found[1]) if found else None
 
 
 def probe_places(total: int, count: int) -> list[int]:

@@ -35,11 +35,13 @@ from prefopt.runs import (
 )
 from prefopt.scoring.policy import Backend
 from prefopt.scoring.reference import ModelReference
+from prefopt.train.alarms import Alarms
 from prefopt.train.card import model_card
 from prefopt.train.evaluate import AnswerEvaluation
 from prefopt.train.model import fingerprint, load_policy, load_tokenizer
 from prefopt.train.plan import effective_plan
 from prefopt.train.preflight import check_first_rows, check_vocabulary, warn_of_one_label
+from prefopt.train.probing import probing
 from prefopt.train.progress import ProgressLines
 from prefopt.train.references import choose_reference, default_scorer
 from prefopt.train.refusals import check_window, refuse_data_parallel, refuse_sharded_weights
@@ -99,6 +101,9 @@ def train(
     if trainer.row_evaluation is not None and trainer.eval_dataset and checkpoint is None:
         trainer.args.eval_on_start = True  # answers before, to compare those after with
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    if parts.alarms.stopped:
+        kept = parts.run.path / f"checkpoint-{trainer.state.global_step}"
+        raise RunError(f"{parts.alarms.stopped} The run has ended there and is kept in {kept}; --resume continues it.")
     if trainer.state.global_step == 0:
         raise RunError("training ended without a single step; nothing was learned and nothing is saved.")
     last: dict[str, float] = next((line for line in reversed(trainer.state.log_history) if "loss" in line), {})
@@ -129,6 +134,7 @@ class Parts:
     prepared: dict[str, Prepared]
     plan: dict[str, Any]
     state: CheckpointState
+    alarms: Alarms
 
 
 def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, dry_run: bool = False) -> Parts:
@@ -166,6 +172,8 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     }
     state = CheckpointState(identity)
     generation = recipe.evaluation.generate
+    probes = probing(recipe.diagnostics, prepared["train"].rows, tokenizer, scorer, args, run)
+    alarms = Alarms(recipe.safety.alarms, run=run)
     trainer = PreferenceTrainer(
         model,
         args,
@@ -179,14 +187,16 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
         coupling=recipe.scoring.coupling,
         run=None if dry_run else run,
         row_evaluation=None if generation is None else AnswerEvaluation(**generation.model_dump()),
-        callbacks=[ProgressLines(), state],
+        callbacks=[ProgressLines(), state, *probes, alarms],
     )
     state.trainer = trainer
+    for probe in probes:
+        probe.log = trainer.log
     quiet(trainer)
     if dry_run:
         shutil.rmtree(args.output_dir, ignore_errors=True)
     plan = effective_plan(recipe, trainer, prepared, objective)
-    return Parts(trainer, run, recipe, objective, prepared, plan, state)
+    return Parts(trainer, run, recipe, objective, prepared, plan, state, alarms)
 
 
 _SCHEDULE = (

@@ -136,16 +136,27 @@ def test_everything_that_is_wrong_is_told_at_once_in_order(refused: Refused) -> 
         ("output_dir: run", "output_dir: run\npref_beta: 0.1", "9: 'pref_beta' is a name of LLaMA-Factory. Here: write "
          "loss.beta."),
         ("output_dir: run", "output_dir: run\nadapter: lora", "9: 'adapter' stands in the wrong place: write model.adapter."),
-        ("output_dir: run", "output_dir: run\ndiagnostics: {every: 5}", "9: diagnostics: probing during training is not "
-         "available yet. Leave it out."),
+        ("output_dir: run", "output_dir: run\ndiagnostics: {every: 5, probes: 0}", "9: diagnostics.every has no effect "
+         "without probes. Leave it out."),
+        ("output_dir: run", "output_dir: run\ndiagnostics: {every: 0}", "9: diagnostics.every must be at least 1 steps; got 0."),
         ("output_dir: run", "output_dir: run\nscoring: {backend: trl}", "9: scoring.backend: TRL's fused head is not available "
          "yet. This version has auto and chunked and plain."),
         ("output_dir: run", "output_dir: run\nscoring: {tokens_per_batch: 99}", "9: scoring.tokens_per_batch: cutting batches "
          "by tokens is not available yet. Leave it out."),
         ("output_dir: run", "output_dir: run\nscoring: {coupling: step}", "9: scoring.coupling: step has no effect: loss 'dpo' "
          "treats every prompt alone. Leave it out."),
-        ("output_dir: run", "output_dir: run\nsafety: {alarms: [x]}", "9: safety.alarms: a list of alarms is not available yet. "
-         "Leave it out."),
+        ("output_dir: run", "output_dir: run\nsafety: {alarms: [squeezin]}", "9: safety.alarms.0 must be one of "
+         "'chosen_below_start', 'squeezing', 'loss_spike' or 'runaway_margins'; got 'squeezin'. Did you mean 'squeezing'?"),
+        ("output_dir: run", "output_dir: run\nsafety: {alarms: [{name: squeezing, abov: 1}]}", "9: safety.alarms.0: unknown "
+         "option 'abov'. Did you mean 'above'? Options: above, action, name."),
+        ("output_dir: run", "output_dir: run\nsafety: {alarms: [{name: loss_spike, above: -1}]}", "9: safety.alarms.0.above "
+         "must be greater than 0; got -1."),
+        ("output_dir: run", "output_dir: run\nsafety: {alarms: [{name: chosen_below_start, above: 80}]}",
+         "9: safety.alarms.0 above is a share of pairs here, below 1; got 80."),
+        ("output_dir: run", "output_dir: run\nsafety: {alarms: [squeezing]}\ndiagnostics: {probes: 0}",
+         "9: alarm 'squeezing' reads the probe set, and diagnostics.probes is 0."),
+        ("name: dpo", "name: nll\nsafety: {alarms: [runaway_margins]}", "7: alarm 'runaway_margins' "
+         "reads margins of pairs; loss 'nll' has none."),
         ("name_or_path: some/model", "name_or_path: some/model\n  quantization: 4bit", "3: model.quantization: training over "
          "quantized weights is not available yet. Leave it out."),
     ],
