@@ -36,10 +36,8 @@ class NotYet:
 
 
 NOT_YET = (
-    NotYet("reference.sync", (), "a reference that moves during training"),
     NotYet("model.quantization", (), "training over quantized weights"),
     NotYet("scoring.backend", ("auto", "chunked", "plain"), "TRL's fused head"),
-    NotYet("scoring.tokens_per_batch", (), "cutting batches by tokens"),
 )
 
 
@@ -139,6 +137,18 @@ def cache_can_serve(reference: ReferenceSection) -> Iterator[Problem]:
     elif reference.cache not in ("auto", "off") and reference.sync is not None:
         text = "reference.sync moves the reference, and a cache holds what it said before. Leave out one of the two."
         yield Problem(f"reference.cache: {text}", path)
+
+
+def sync_can_act(reference: ReferenceSection, model: ModelSection) -> Iterator[Problem]:
+    if reference.sync is None:
+        return
+    if reference.source == "none":
+        yield Problem("reference.sync has no effect: reference.source is none.", ("reference", "sync"))
+    elif reference.source == "model" and model.adapter is not None:
+        text = (
+            "the adapter that is trained has no counterpart in another model, so it cannot follow. Use source: initial"
+        )
+        yield Problem(f"reference.sync: {text}, or train full weights.", ("reference", "sync"))
 
 
 def cache_holds_enough(reference: ReferenceSection, objective: Objective) -> Iterator[Problem]:
@@ -276,6 +286,13 @@ def coupling_acts(written: Written, objective: Objective) -> Iterator[Problem]:
         yield Problem(text, ("scoring", "coupling"))
 
 
+def batch_is_said_once(written: Written) -> Iterator[Problem]:
+    rows, tokens = ("training", "per_device_train_batch_size"), ("scoring", "tokens_per_batch")
+    if written.has(*tokens) and written.has(*rows) and not written.is_over(tokens, rows):
+        text = "scoring.tokens_per_batch decides how many rows a batch has, so this has no effect. Leave out one of the"
+        yield Problem(f"training.per_device_train_batch_size: {text} two.", rows)
+
+
 def coupled_alone(written: Written, objective: Objective, training: dict[str, Any]) -> Iterator[Problem]:
     compared = [loss.name for loss in objective.losses if loss.window > 1]
     step = written.get("scoring", "coupling") == "step"
@@ -298,7 +315,9 @@ RULES: tuple[Rule, ...] = (
     reference_can_be_found,
     cache_can_serve,
     cache_holds_enough,
+    sync_can_act,
     coupling_acts,
+    batch_is_said_once,
     *DATA_RULES,
     evaluation_has_data,
     output_folder,

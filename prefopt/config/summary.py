@@ -67,8 +67,9 @@ def _per_step(recipe: Recipe) -> int:
 
 
 def _batch(recipe: Recipe) -> str:
-    times = value_of(recipe.training, "gradient_accumulation_steps")
-    return f"{_per_step(recipe)} rows per device" + (f", in {times} parts" if times > 1 else "")
+    times, tokens = value_of(recipe.training, "gradient_accumulation_steps"), recipe.scoring.tokens_per_batch
+    size = f"{_per_step(recipe)} rows" if tokens is None else f"{tokens * times:,} tokens"
+    return f"{size} per device" + (f", in {times} parts" if times > 1 else "")
 
 
 def _steps(recipe: Recipe) -> str:
@@ -77,6 +78,6 @@ def _steps(recipe: Recipe) -> str:
         return f"{steps:,}"
     counts = [row_count(Path(source.path)) for source in recipe.data.train]
     words = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
-    if len(counts) > 1 or counts[0] is None:
+    if len(counts) > 1 or counts[0] is None or recipe.scoring.tokens_per_batch is not None:
         return words
     return f"{math.ceil(epochs * math.ceil(counts[0] / _per_step(recipe))):,} on one device, {words}"

@@ -2,7 +2,7 @@
 
 One global order per epoch, from seed and epoch alone, cut into global micro-batches that the ranks share: two ranks
 with four rows each see what one rank with eight sees. Where rows run out a rank is handed a filler, a row of weight 0,
-because every rank must take part in every step.
+because every rank must take part in every step. Micro-batches have a number of rows, or a budget of tokens.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from prefopt.data.rows import INDEX, LENGTH, MISMATCHED, PROMPT_IDS, RESPONSES, WEIGHT
@@ -65,8 +67,21 @@ class PickedRows(Dataset[dict[str, Any]]):
         raise DataError("the loss compares prompts with other prompts' responses, and all rows have the same prompt.")
 
 
-class BatchSampler(Sampler[list[Pick]]):
-    """Micro-batches of one rank.
+class MicroBatches(Sampler[list[Pick]]):
+    """Micro-batches of one rank, in the order of an epoch."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass goes through the order of this epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+class BatchSampler(MicroBatches):
+    """Micro-batches of a number of rows.
 
     `batch_size` is per rank. Shuffled by (`seed`, epoch), or in order when `shuffle` is False. With `drop_last` a short
     last global micro-batch is left out.
@@ -85,11 +100,6 @@ class BatchSampler(Sampler[list[Pick]]):
     ) -> None:
         self.size, self.batch_size, self.rank, self.world = size, batch_size, rank, world
         self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """The next pass goes through the order of this epoch."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         whole, rest = divmod(self.size, self.batch_size * self.world)
@@ -115,10 +125,91 @@ class BatchSampler(Sampler[list[Pick]]):
         return [Pick(index) for index in mine] or [Pick(together[0], weight=0.0)]
 
 
+class TokenSampler(MicroBatches):
+    """Micro-batches of rows of like length, each as many as fit `budget` tokens, padding included.
+
+    `lengths` are the tokens of each row. The micro-batches are dealt to the ranks in turn, so that two ranks see in one
+    step what one sees in two micro-batches. Lengths are rounded up by at most a sixteenth (to a multiple of 8 where
+    they are short) and rows of one rounded length change places from epoch to epoch; how many rows stand in each
+    micro-batch does not, and so every epoch has as many steps. A row that is longer than the budget stands alone.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int] | NDArray[np.int64],
+        budget: int,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+    ) -> None:
+        self.budget, self.rank, self.world = budget, rank, world
+        self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
+        self.lengths = np.asarray(lengths, np.int64)
+        self.rounded = _rounded_up(self.lengths)
+        self.bounds = _cut(np.sort(self.rounded), budget)
+
+    @property
+    def too_long(self) -> int:
+        """Rows that do not fit the budget."""
+        return int((self.lengths > self.budget).sum())
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.bounds) - 1, self.world)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[list[Pick]]:
+        batches = self.batches()
+        for number in range(len(self)):
+            place = number * self.world + self.rank
+            mine = batches[place] if place < len(batches) else None
+            yield [Pick(int(batches[0][0]), 0.0)] if mine is None else [Pick(int(row)) for row in mine]
+
+    def batches(self) -> list[NDArray[np.int64]]:
+        """Row numbers of every micro-batch in the order of this epoch, the same on every rank."""
+        generator = np.random.default_rng([self.seed, self.epoch])
+        mixed = generator.permutation(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
+        order = mixed[np.argsort(self.rounded[mixed], kind="stable")]
+        found = np.split(order, self.bounds[1:-1])
+        return [found[n] for n in generator.permutation(len(found))] if self.shuffle else found
+
+
+def _rounded_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    step = np.maximum(8, 2 ** np.maximum(np.log2(np.maximum(lengths, 1)).astype(np.int64) - 4, 0))
+    rounded: NDArray[np.int64] = -(-lengths // step) * step
+    return rounded
+
+
+def _cut(ascending: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
+    """Where micro-batches begin, and the end: each holds as many rows as fit beside its longest."""
+    bounds, start = [0], 0
+    for row, length in enumerate(ascending.tolist()):
+        if row > start and (row + 1 - start) * length > budget:
+            start = row
+            bounds.append(row)
+    return np.array([*bounds, len(ascending)])
+
+
+def total_lengths(rows: Rows) -> NDArray[np.int64]:
+    """Tokens of each row: its prompt once, and all its responses."""
+    if not hasattr(rows, "with_format"):
+        every = (rows[number] for number in range(len(rows)))
+        return np.array([len(row[PROMPT_IDS]) + sum(map(len, row[RESPONSES])) for row in every], np.int64)
+    found = [np.empty(0, np.int64)]
+    for batch in rows.select_columns([PROMPT_IDS, RESPONSES]).with_format("arrow").iter(10_000):  # type: ignore[attr-defined]
+        prompts, responses = (batch[name].combine_chunks() for name in (PROMPT_IDS, RESPONSES))
+        ends = np.cumsum(responses.value_lengths().to_numpy(zero_copy_only=False))
+        tokens = np.cumsum([0, *responses.flatten().value_lengths().to_numpy(zero_copy_only=False)])
+        found.append(prompts.value_lengths().to_numpy(zero_copy_only=False) + np.diff(tokens[[0, *ends]]))
+    return np.concatenate(found)
+
+
 class PreferenceLoader(DataLoader[dict[str, Any]]):
-    """A data loader over `BatchSampler` that passes the epoch on."""
+    """A data loader over `MicroBatches` that passes the epoch on."""
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass goes through the order of this epoch."""
-        assert isinstance(self.batch_sampler, BatchSampler)
+        assert isinstance(self.batch_sampler, MicroBatches)
         self.batch_sampler.set_epoch(epoch)

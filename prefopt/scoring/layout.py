@@ -97,6 +97,17 @@ class Layout:
         return create_block_mask(seen, rows, None, width, width, device=str(segments.device))
 
 
+def padding(batch: Batch, arrangement: str | None) -> tuple[Tensor, Tensor]:
+    """Columns of the batch that hold no token, and all of them, as it is arranged: packed, padded or separate."""
+    whole, prompt = batch["attention_mask"].sum(-1), batch["prompt_lengths"]  # [B, R], [B]
+    if arrangement == "separate":
+        columns = whole.bool().sum() * batch["input_ids"].shape[-1]
+        return columns - whole.sum(), columns
+    tokens = prompt + (whole - prompt.unsqueeze(-1)).clamp(min=0).sum(-1)  # [B]
+    columns = tokens.sum() if arrangement == "packed" else tokens.max() * len(tokens)
+    return columns - tokens.sum(), columns
+
+
 def separate(batch: Batch) -> Layout:
     """One row per response, each with its own copy of the prompt. Missing responses get no row."""
     ids, attention, mask = batch["input_ids"], batch["attention_mask"], batch["mask"]

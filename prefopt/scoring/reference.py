@@ -4,7 +4,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from prefopt.errors import ConfigError
 from prefopt.scores import TokenStats
 from prefopt.scoring.layout import Batch
 from prefopt.scoring.modes import evaluating as evaluating
@@ -61,6 +62,34 @@ class ModelReference:
         """Inside the block, `model` computes what the reference says."""
         return nullcontext()
 
+    def weights(self) -> dict[str, Tensor]:
+        """The values that make this reference, by the policy's parameter names."""
+        return {name: parameter.data for name, parameter in self.model.named_parameters()}
+
+    @torch.no_grad()
+    def follow(self, policy: nn.Module, mix: float) -> None:
+        """Become `mix` * policy + (1 - mix) * this, value by value, computed in float32 or wider.
+
+        Raises: `ConfigError` when the policy has not these parameters.
+        """
+        ours, theirs = self.weights(), dict(_unwrapped(policy).named_parameters())
+        for name, value in ours.items():
+            if name not in theirs or theirs[name].shape != value.shape:
+                raise ConfigError(f"the reference cannot follow the policy, which has no {name} of its shape.")
+            wide = torch.promote_types(value.dtype, torch.float32)
+            value.copy_(torch.lerp(value.to(wide), theirs[name].to(value.device, wide), mix))
+
+    def restore(self, weights: Mapping[str, Tensor]) -> None:
+        """Take up the values that `weights` gave earlier.
+
+        Raises: `ConfigError` when they are another model's.
+        """
+        ours = self.weights()
+        if ours.keys() != weights.keys():
+            raise ConfigError("the stored reference belongs to another model: its parameters have other names.")
+        for name, value in ours.items():
+            value.copy_(weights[name])
+
     def describe(self) -> dict[str, Any]:
         return {"kind": "frozen model", **self.identity}
 
@@ -107,5 +136,17 @@ class FrozenTwinReference(ModelReference):
             for parameter, data in zip(self.parameters, now, strict=True):
                 parameter.data = data
 
+    def weights(self) -> dict[str, Tensor]:
+        """The trained parameters' values at the start, or where the reference has moved since."""
+        names = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+        return dict(zip(names, self.start, strict=True))
+
     def describe(self) -> dict[str, Any]:
         return {"kind": "base plus frozen starting adapter", **self.identity}
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """Without what a launcher wraps around it; an adapter stays."""
+    while isinstance(model, nn.parallel.DistributedDataParallel) or type(model).__name__ == "DeepSpeedEngine":
+        model = model.module  # type: ignore[assignment]
+    return model

@@ -39,13 +39,14 @@ from prefopt.train.alarms import Alarms
 from prefopt.train.card import model_card
 from prefopt.train.evaluate import AnswerEvaluation
 from prefopt.train.model import fingerprint, load_policy, load_tokenizer
-from prefopt.train.plan import effective_plan
+from prefopt.train.plan import effective_plan, padding_share
 from prefopt.train.preflight import check_first_rows, check_vocabulary, warn_of_one_label
 from prefopt.train.probing import probing
 from prefopt.train.progress import ProgressLines
 from prefopt.train.references import choose_reference, default_scorer
 from prefopt.train.refusals import check_window, refuse_data_parallel, refuse_sharded_weights
 from prefopt.train.state import CheckpointState, check_probe, check_resume, newest_checkpoint
+from prefopt.train.sync import MoveReference
 from prefopt.train.trainer import PreferenceTrainer
 
 logger = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ def train(
     trainer = parts.trainer
     checkpoint, step = _checkpoint(parts, resume_from) if resume else (None, -1)
     fresh = recipe.reference.source == "initial" and checkpoint is None
-    plan = parts.plan | check_first_rows(trainer, same_reference=fresh)
+    plan = parts.plan | check_first_rows(trainer, same_reference=fresh) | padding_share(trainer)
     if on_plan is not None:
         on_plan(plan)
     if dry_run:
@@ -149,7 +150,7 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     if dry_run:
         args.output_dir = tempfile.mkdtemp()  # Trainer makes the folder it is given
     objective = recipe.objective()
-    check_window(objective, args, recipe.scoring.coupling)
+    check_window(objective, args, recipe.scoring.coupling, recipe.scoring.tokens_per_batch)
     set_seed(args.seed)
     tokenizer = load_tokenizer(
         recipe.model.name_or_path, revision=recipe.model.revision, trust_remote_code=recipe.model.trust_remote_code
@@ -168,8 +169,12 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
         "objective": objective.describe(),
         "reference": {name: place[name] for name in ("kind", "fingerprint") if name in place},  # not where it lay
         "data": prepared["train"].audit.fingerprint,
-        "schedule": schedule(args) | window(objective, args, recipe.scoring.coupling),
+        "schedule": schedule(args, recipe.scoring.tokens_per_batch) | window(objective, args, recipe.scoring.coupling),
     }
+    sync, moving = recipe.reference.sync, []
+    if sync is not None and isinstance(reference, ModelReference):
+        identity["sync"] = sync.model_dump()
+        moving = [MoveReference(reference, every=sync.every, mix=sync.mix)]
     state = CheckpointState(identity)
     generation = recipe.evaluation.generate
     probes = probing(recipe.diagnostics, prepared["train"].rows, tokenizer, scorer, args, run)
@@ -185,9 +190,10 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
         scorer=scorer,
         nonfinite=recipe.safety.nonfinite,
         coupling=recipe.scoring.coupling,
+        tokens_per_batch=recipe.scoring.tokens_per_batch,
         run=None if dry_run else run,
         row_evaluation=None if generation is None else AnswerEvaluation(**generation.model_dump()),
-        callbacks=[ProgressLines(), state, *probes, alarms],
+        callbacks=[ProgressLines(), *moving, state, *probes, alarms],
     )
     state.trainer = trainer
     for probe in probes:
@@ -219,11 +225,14 @@ _SCHEDULE = (
 )
 
 
-def schedule(args: TrainingArguments) -> dict[str, Any]:
+def schedule(args: TrainingArguments, tokens_per_batch: int | None = None) -> dict[str, Any]:
     """The training arguments that decide which rows and which rate a step has. Their change ends a trajectory; more
     steps or epochs, or another split of the same batch over ranks and accumulation, do not."""
-    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    return {**{name: str(getattr(args, name)) for name in _SCHEDULE}, "rows_per_step": batch}
+    batches = args.gradient_accumulation_steps * args.world_size
+    step: dict[str, Any] = {"rows_per_step": args.per_device_train_batch_size * batches}
+    if tokens_per_batch is not None:
+        step = {"tokens_per_batch": tokens_per_batch, "batches_per_step": batches}
+    return {**{name: str(getattr(args, name)) for name in _SCHEDULE}, **step}
 
 
 def window(objective: Objective, args: TrainingArguments, coupling: str) -> dict[str, Any]:
@@ -317,6 +326,9 @@ def _checkpoint(parts: Parts, named: Path | str | None) -> tuple[Path | None, in
             saved["of"],
             parts.plan["steps"],
         )
+    for callback in parts.trainer.callback_handler.callbacks:
+        if isinstance(callback, MoveReference):
+            callback.restore(found)
     parts.trainer.restore(saved["pending"])
     parts.trainer.loss_state = parts.objective.load_state(saved["loss_state"]) or None
     parts.trainer.add_callback(_ProbeOnce(parts.trainer, saved))

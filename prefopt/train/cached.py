@@ -100,7 +100,7 @@ def served(
     Raises: `ConfigError` when the recipe names a cache that does not serve; `RunError` when the values disagree.
     """
     asked = recipe.reference.cache
-    if asked == "off" or not sets or Need.KL in objective.needs:
+    if asked == "off" or not sets or recipe.reference.sync is not None or Need.KL in objective.needs:
         return None
     key = identity(recipe, live, tokenizer)
     place = folder(recipe, key)

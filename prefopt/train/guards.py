@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from prefopt.errors import RunError
+from prefopt.train.sync import MoveReference
 
 if TYPE_CHECKING:
     from prefopt.train.trainer import PreferenceTrainer
@@ -29,7 +30,7 @@ class Guards(TrainerCallback):
 
     def __init__(self, trainer: PreferenceTrainer) -> None:
         self.trainer = trainer
-        self.updates = 0  # optimizer steps taken with a learning rate above zero
+        self.updates = 0  # optimizer steps with a learning rate above zero, since the reference last moved
         self._sample: MovedSample | None = None
         self._said_log2 = False
 
@@ -79,6 +80,8 @@ class Guards(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if state.global_step >= state.max_steps:  # also when it is no multiple of logging_steps
             control.should_log = True
+        if any(isinstance(one, MoveReference) and one.moved for one in self.trainer.callback_handler.callbacks):
+            self.updates = 0  # policy and reference may be equal again
 
     def on_log(
         self,

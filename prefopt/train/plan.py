@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from transformers import TrainingArguments
 
 from prefopt.config import Recipe
+from prefopt.data.sampler import BatchSampler
 from prefopt.data.tokenize import Prepared
 from prefopt.losses import Objective
+from prefopt.scoring.layout import padding
 from prefopt.train.model import trainable
 from prefopt.train.trainer import PreferenceTrainer
 
@@ -20,9 +25,7 @@ def effective_plan(
     """What is about to happen, in the terms that decide it."""
     args, model = trainer.args, trainer.model
     some, everything = trainable(model)
-    rows = len(prepared["train"].rows)
-    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    per_epoch = rows // batch if args.dataloader_drop_last else -(-rows // batch)
+    per_epoch = -(-len(trainer.train_sampler()) // args.gradient_accumulation_steps)
     steps = args.max_steps if args.max_steps > 0 else -(-int(args.num_train_epochs * per_epoch * 1000) // 1000)
     head = trainer.scorer.head(model)
     return {
@@ -33,10 +36,9 @@ def effective_plan(
         if recipe.model.adapter is None
         else f"{recipe.model.adapter.mode}, {recipe.model.adapter.kind}",
         "precision": f"weights {recipe.model.dtype}, products {_precision(args, recipe)}",
-        "reference": trainer.reference.describe(),
+        "reference": trainer.reference.describe() | _movement(recipe),
         "rows": {name: len(p.rows) for name, p in prepared.items()},
-        "rows per step": f"{batch} ({args.per_device_train_batch_size} per device x {args.gradient_accumulation_steps} "
-        f"accumulation x {args.world_size} processes)",
+        "rows per step": _rows_per_step(trainer),
         "steps": steps,
         "learning rate": f"{args.learning_rate:g}, {getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type)}",
         "log-probabilities": f"{'plain' if head is None else 'chunked'}, {_LAYOUTS[trainer.scorer.settled(model)]}",
@@ -50,6 +52,33 @@ _LAYOUTS = {
     "separate": "one row per response",
     None: "one row per prompt with all its responses where the model allows it",
 }
+
+
+def _movement(recipe: Recipe) -> dict[str, str]:
+    sync = recipe.reference.sync
+    return {} if sync is None else {"moves": f"every {sync.every} steps, {sync.mix:g} of the way to the policy"}
+
+
+def _rows_per_step(trainer: PreferenceTrainer) -> str:
+    args, sampler = trainer.args, trainer.train_sampler()
+    times = f"{args.gradient_accumulation_steps} accumulation x {args.world_size} processes"
+    if isinstance(sampler, BatchSampler):
+        batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+        return f"{batch} ({args.per_device_train_batch_size} per device x {times})"
+    sizes, batches = np.diff(sampler.bounds), args.gradient_accumulation_steps * args.world_size
+    alone = f"; {sampler.too_long} longer rows stand alone" if sampler.too_long else ""
+    each = f"{sizes.min()} to {sizes.max()} per device, of {sampler.budget:,} tokens{alone}"
+    return f"about {sizes.mean() * batches:.0f} ({each}, x {times})"
+
+
+def padding_share(trainer: PreferenceTrainer, *, most: int = 200) -> dict[str, str]:
+    """Which share of the computed positions of the first batches will hold no token, for the plan."""
+    arrangement = trainer.scorer.settled(trainer.model)
+    sums = torch.zeros(2)
+    for picks in itertools.islice(trainer.train_sampler(), most):
+        rows = [trainer.train_dataset[pick.row] for pick in picks]
+        sums += torch.stack(padding(trainer.collator(rows), arrangement))
+    return {"padding": f"{float(sums[0] / sums[1].clamp(min=1)):.1%} of the computed positions"}
 
 
 def _objective_words(objective: Objective) -> list[str]:

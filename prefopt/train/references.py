@@ -64,7 +64,7 @@ def live_reference(recipe: Recipe, model: Any, scorer: Scorer, tokenizer: PreTra
             trust_remote_code=recipe.model.trust_remote_code,
         )
         check_reference_tokenizer(tokenizer, load_tokenizer(section.name_or_path or "", revision=section.revision))
-        frozen = stored_for_autocast(freeze(other), scorer.autocast)
+        frozen = freeze(other) if section.sync else stored_for_autocast(freeze(other), scorer.autocast)
         return ModelReference(frozen, scorer, {"model": section.name_or_path, "fingerprint": fingerprint(other)})
     started = adapter is not None and adapter.mode == "continue"
     identity = {"model": recipe.model.name_or_path, "fingerprint": fingerprint(model, adapters=started)}
@@ -78,12 +78,14 @@ def live_reference(recipe: Recipe, model: Any, scorer: Scorer, tokenizer: PreTra
 
 
 def lasting(live: ModelReference, recipe: Recipe) -> ModelReference:
-    """The same, made to stay what it is while the model is trained."""
-    if recipe.reference.source == "model" or isinstance(live, AdapterOffReference):
+    """The same, made to stay what it is while the model is trained, or to move only when it is told to."""
+    moves = recipe.reference.sync is not None
+    if recipe.reference.source == "model" or (isinstance(live, AdapterOffReference) and not moves):
         return live
-    if isinstance(live, FrozenTwinReference):
+    if isinstance(live, FrozenTwinReference | AdapterOffReference):
         return FrozenTwinReference.of(live.model, live.scorer, live.identity)
-    return ModelReference(_frozen_copy(live.model, live.scorer), live.scorer, live.identity)
+    copied = freeze(copy.deepcopy(live.model)) if moves else _frozen_copy(live.model, live.scorer)
+    return ModelReference(copied, live.scorer, live.identity)
 
 
 def default_scorer(args: TrainingArguments, backend: Backend = "auto", layout: LayoutName = "auto") -> Scorer:

@@ -69,9 +69,20 @@ def refuse_dropout(model: nn.Module) -> None:
         )
 
 
-def check_window(objective: Objective, args: TrainingArguments, coupling: Coupling) -> None:
-    """Raises: `ConfigError` when a batch-coupled loss would see so few prompts that it is its plain relative."""
+def check_window(
+    objective: Objective, args: TrainingArguments, coupling: Coupling, tokens_per_batch: int | None = None
+) -> None:
+    """Raises: `ConfigError` when a batch-coupled loss would see so few prompts that it is its plain relative, or a
+    number of them that changes from batch to batch.
+    """
     compared = [loss for loss in objective.losses if loss.window]
+    if tokens_per_batch is not None and compared:
+        if coupling == "micro":
+            raise ConfigError(
+                f"loss '{compared[0].name}' compares the prompts of a batch, and with scoring.tokens_per_batch their "
+                "number changes from batch to batch. Set scoring.coupling: step, or leave tokens_per_batch out."
+            )
+        return
     micro = args.per_device_train_batch_size * args.world_size
     whole = micro * args.gradient_accumulation_steps
     for loss in compared:

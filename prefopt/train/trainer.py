@@ -20,12 +20,21 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from prefopt.context import Draw, Gather, StepContext
 from prefopt.data.collate import Collator
-from prefopt.data.sampler import BatchSampler, PickedRows, PreferenceLoader, Rows
+from prefopt.data.sampler import (
+    BatchSampler,
+    MicroBatches,
+    PickedRows,
+    PreferenceLoader,
+    Rows,
+    TokenSampler,
+    total_lengths,
+)
 from prefopt.errors import ConfigError, NonFiniteError, RunError
 from prefopt.losses import Loss, Objective, get_loss
 from prefopt.runs import RunDirectory
 from prefopt.scores import Need, Scores
 from prefopt.scoring.heads import causal_model
+from prefopt.scoring.layout import padding
 from prefopt.scoring.policy import Scorer
 from prefopt.scoring.reference import ModelReference, Reference
 from prefopt.train.guards import Guards
@@ -61,7 +70,9 @@ class PreferenceTrainer(Trainer):
     adapter switched off if it has one, a frozen copy if not, and none when no loss needs one. `nonfinite` says what a
     NaN does: `stop` ends the run before the optimizer moves, `skip` leaves the row out and counts it. `coupling` is the
     window that a batch-coupled loss sees: the prompts of one micro-batch on all ranks, or of the whole optimizer step,
-    which is exact however the step is cut and costs one forward pass without gradient. `run` receives `metrics.jsonl`.
+    which is exact however the step is cut and costs one forward pass without gradient. `tokens_per_batch` makes
+    micro-batches of rows of like length that fit it, in place of `per_device_train_batch_size` rows. `run` receives
+    `metrics.jsonl`.
 
     Raises: `ConfigError` for several visible devices in one process, a model with nothing to train, or a window so
     narrow that a batch-coupled loss would silently be its plain relative.
@@ -80,6 +91,7 @@ class PreferenceTrainer(Trainer):
         scorer: Scorer | None = None,
         nonfinite: Literal["stop", "skip"] = "stop",
         coupling: Coupling = "micro",
+        tokens_per_batch: int | None = None,
         run: RunDirectory | None = None,
         row_evaluation: RowEvaluation | None = None,
         callbacks: Sequence[TrainerCallback] = (),
@@ -92,7 +104,7 @@ class PreferenceTrainer(Trainer):
         args.logging_nan_inf_filter = False  # it would show a repaired number
         loss = get_loss(objective) if isinstance(objective, str) else objective
         self.objective = Objective.of(loss) if isinstance(loss, Loss) else loss
-        check_window(self.objective, args, coupling)
+        check_window(self.objective, args, coupling, tokens_per_batch)
         selecting(self.objective)  # raises for two losses that both draw
         if coupling == "step" and self.objective.window:
             refuse_dropout(model)
@@ -102,6 +114,7 @@ class PreferenceTrainer(Trainer):
         self.reference = reference
         self.nonfinite, self.run, self.row_evaluation = nonfinite, run, row_evaluation
         self.coupling: Coupling = coupling
+        self.tokens_per_batch = tokens_per_batch
         self.loss_state: dict[str, Any] | None = None
         self.sums: dict[str, MetricSums] = {"train": MetricSums(), "eval": MetricSums()}
         self.tokens_seen = 0
@@ -138,21 +151,28 @@ class PreferenceTrainer(Trainer):
         """One global order of rows for any number of ranks; see `prefopt.data.sampler`."""
         if self.train_dataset is None:
             raise ConfigError("there are no rows to train on: pass train_dataset.")
-        sampler = BatchSampler(
-            len(self.train_dataset),
-            self._train_batch_size,
-            rank=self.args.process_index,
-            world=self.args.world_size,
-            seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
-            shuffle=self.args.train_sampling_strategy != "sequential",
-            drop_last=self.args.dataloader_drop_last,
-        )
+        sampler = self.train_sampler()
         if len(sampler) == 0:
+            size = f"one batch of {self._train_batch_size} per device" if self.tokens_per_batch is None else "a batch"
             raise ConfigError(
-                f"{len(self.train_dataset)} rows do not fill one batch of {self._train_batch_size} per device, and "
-                "training.dataloader_drop_last leaves a short one out: nothing would be trained."
+                f"{len(self.train_dataset)} rows do not fill {size}, and training.dataloader_drop_last leaves a short "
+                "one out: nothing would be trained."
             )
         return self._loader(self.train_dataset, sampler, mismatched=Need.MISMATCHED in self.objective.needs)
+
+    def train_sampler(self) -> BatchSampler | TokenSampler:
+        """The order of the training rows, and their micro-batches."""
+        assert self.train_dataset is not None
+        how: dict[str, Any] = {
+            "rank": self.args.process_index,
+            "world": self.args.world_size,
+            "seed": self.args.data_seed if self.args.data_seed is not None else self.args.seed,
+            "shuffle": self.args.train_sampling_strategy != "sequential",
+            "drop_last": self.args.dataloader_drop_last,
+        }
+        if self.tokens_per_batch is None:
+            return BatchSampler(len(self.train_dataset), self._train_batch_size, **how)
+        return TokenSampler(total_lengths(self.train_dataset), self.tokens_per_batch, **how)
 
     def get_eval_dataloader(self, eval_dataset: str | Rows | None = None) -> DataLoader[Any]:
         """The rows of an evaluation set in order, shared out over ranks, none twice."""
@@ -169,7 +189,7 @@ class PreferenceTrainer(Trainer):
         """As for an evaluation set."""
         return self.get_eval_dataloader(test_dataset)
 
-    def _loader(self, rows: Rows, sampler: BatchSampler, *, mismatched: bool = False) -> DataLoader[Any]:
+    def _loader(self, rows: Rows, sampler: MicroBatches, *, mismatched: bool = False) -> DataLoader[Any]:
         workers = self.args.dataloader_num_workers
         return PreferenceLoader(
             PickedRows(rows, mismatched=mismatched),
@@ -254,7 +274,10 @@ class PreferenceTrainer(Trainer):
         while len(inputs["ids"]):
             try:
                 picked = select(model, inputs, self.objective, context=drawing, **known)
-                return score_batch(model, picked, self.objective.needs, **known), dict(picked)
+                scores = score_batch(model, picked, self.objective.needs, **known)
+                empty, columns = padding(picked, self.scorer.settled(model))
+                self.sums["train" if model.training else "eval"].add_total("padding", empty, columns)
+                return scores, dict(picked)
             except NonFiniteError as error:
                 inputs = self._left_out(model, inputs, error)
         return None, inputs

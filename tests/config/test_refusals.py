@@ -48,7 +48,6 @@ def test_everything_that_is_wrong_is_told_at_once_in_order(refused: Refused) -> 
         "together, and data.truncate says which end is cut.",
         "recipe.yaml:8: loss: 'loss_type' is a name of TRL. Here: write `loss: {name: ...}`; `prefopt losses` lists them.",
         "recipe.yaml:9: unknown loss 'sigmod'. TRL's 'sigmoid' is 'dpo' here.",
-        "recipe.yaml:12: reference.sync: a reference that moves during training is not available yet. Leave it out.",
         "recipe.yaml:13: reference.cache: sums of reference log-probabilities in columns are not read yet. "
         "`prefopt reference RECIPE` computes them per token, once, and `cache: auto` finds them.",
         "recipe.yaml:16: training.learning_rate must be a number; got '5e-7'. Leave the quotes out.",

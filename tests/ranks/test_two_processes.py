@@ -69,3 +69,12 @@ def test_two_ranks_with_accumulation_give_the_trajectory_of_one(tmp_path: Path) 
     two = launched(tmp_path / "two", {"rows": 14, "batch": 1, "steps": 6, "gradient_accumulation_steps": 2})
     one = trajectory(run(tmp_path / "one", rows=14, batch=4, steps=6))
     assert_same(two, one)
+
+
+@pytest.mark.ranks
+def test_two_ranks_with_batches_by_tokens_give_the_trajectory_of_one(tmp_path: Path) -> None:
+    """Micro-batches of 64 tokens, dealt in turn: two ranks see in one step what one sees in two micro-batches."""
+    shared = {"rows": 14, "batch": 1, "steps": 6, "tokens_per_batch": 64}
+    two = launched(tmp_path / "two", shared)
+    one = trajectory(run(tmp_path / "one", **shared, gradient_accumulation_steps=2))
+    assert_same(two, one)

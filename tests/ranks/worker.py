@@ -38,6 +38,7 @@ def run(
     loss: dict[str, Any] | None = None,
     coupling: Coupling = "micro",
     poisoned: bool = False,
+    tokens_per_batch: int | None = None,
     **changes: Any,
 ) -> PreferenceTrainer:
     """Train the tiny model on the first `rows` rows with `batch` rows per device, and evaluate on seven more.
@@ -56,6 +57,7 @@ def run(
         train_dataset=data[:rows],
         eval_dataset={"held": data[rows:]},
         coupling=coupling,
+        tokens_per_batch=tokens_per_batch,
         reference=ModelReference(freeze(tiny_model()), Scorer()) if poisoned else None,
         nonfinite="skip" if poisoned else "stop",
     )
