@@ -124,6 +124,34 @@ def preview(
 
 
 @app.command()
+def estimate(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    world: Annotated[int, typer.Option(min=1, help="devices that train together")] = 1,
+    sharding: Annotated[str, typer.Option(help="what is divided over them: none, zero2")] = "none",
+    as_json: AsJson = False,
+) -> None:
+    """Say how much memory a recipe takes, before it loads."""
+    from prefopt.cli.estimate import estimate as run
+
+    run(recipe, overrides or [], world=world, sharding=sharding, as_json=as_json)
+
+
+@app.command()
+def merge(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory with an adapter", show_default=False)],
+    out: Annotated[Path, typer.Option(help="new or empty folder for the merged model", show_default=False)],
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, bfloat16 or float16 [the recipe's model.dtype]", show_default=False)
+    ] = None,
+) -> None:
+    """Write a run's adapter into its base weights, checked."""
+    from prefopt.cli.merge import merge as write
+
+    write(run, out, dtype=dtype)
+
+
+@app.command()
 def reference(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Compute the reference once, for every later run.
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from prefopt.cli.train import _first_process, _speak
+from prefopt.cli.train import _first_process, _speak, together
 from prefopt.config import load_recipe
 from prefopt.errors import ConfigError
 from prefopt.scores import Need
@@ -33,6 +33,7 @@ def reference(recipe: Path, overrides: Sequence[str], *, as_json: bool = False) 
     if loaded.reference.cache == "off":
         raise ConfigError("reference.cache is off; with `auto` or a path there is somewhere to write to.")
     _speak()
+    from prefopt.scoring.cache import Cache
     from prefopt.train.build import prepare, training_arguments
     from prefopt.train.cached import fill_cache
     from prefopt.train.model import load_policy, load_tokenizer
@@ -48,8 +49,10 @@ def reference(recipe: Path, overrides: Sequence[str], *, as_json: bool = False) 
     rank, world = args.process_index, args.world_size
     with _progress(sum(map(len, sets)) // world, quiet=as_json) as done:
         cache, added = fill_cache(loaded, live, tokenizer, objective, sets, rank=rank, world=world, done=done)
+    together()
     if not _first_process():
         return
+    cache = Cache.open(cache.folder)  # what the others computed stands in it now
     folder = str(cache.folder)
     if as_json:
         print(json.dumps({"folder": folder, "responses": len(cache), "added": added, "reference": cache.identity}))

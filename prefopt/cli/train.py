@@ -39,10 +39,20 @@ def train(
     )
     if _first_process():
         _show(result)
+    together()
 
 
 def _first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
+
+
+def together() -> None:
+    """Wait for all processes and end their group: one that leaves early takes its threads down and fails the launch."""
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()
+        distributed.destroy_process_group()
 
 
 def _speak() -> None:

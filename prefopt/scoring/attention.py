@@ -49,21 +49,16 @@ def attention_inputs(model: nn.Module, layout: Layout) -> dict[str, Any]:
     """`attention_mask`, and with a shared prefix `position_ids`, in the form that the model takes."""
     if layout.segments is None:
         return {"attention_mask": layout.attention_mask}
-    assert layout.positions is not None
-    config, positions = _config(model), layout.positions
-    packed = None if layout.pieces is None else Packed.of(layout)
-    span = int(positions.max()) + 1
+    config, packed = _config(model), None if layout.pieces is None else Packed.of(layout)
     masks = {
-        kind: _NOTHING_SLIDES.to(positions.device)
-        if packed is not None and (window is None or window >= span)
+        kind: _NOTHING_SLIDES.to(layout.input_ids.device)
+        if packed is not None and (window is None or window >= layout.span)
         else _formed(layout, window, model)
         for kind, window in windows_of(model).items()
     }
     several = getattr(config, "layer_types", None) is not None
-    inputs: dict[str, Any] = {"attention_mask": masks if several else masks[FULL], "position_ids": positions}
-    if packed is not None:
-        inputs |= {"position_ids": positions[layout.segments >= 0].unsqueeze(0), "packed": packed}
-    return inputs
+    inputs = {"attention_mask": masks if several else masks[FULL], "position_ids": layout.position_ids}
+    return inputs if packed is None else inputs | {"packed": packed}
 
 
 _NOTHING_SLIDES = torch.ones(1, 1, 1, 1, dtype=torch.bool)

@@ -106,7 +106,8 @@ class Cache:
         parts = tuple(_opened(path, known) for path in sorted(folder.glob("part-*.safetensors")))
         keys = np.concatenate([part.keys for part in parts]) if parts else np.empty((0, 2), np.uint64)
         places = [np.stack([np.full(len(p.keys), n), np.arange(len(p.keys))], 1) for n, p in enumerate(parts)]
-        order = np.argsort(keys[:, 0], kind="stable")
+        order = np.lexsort((keys[:, 1], keys[:, 0]))
+        order = order[np.append(True, (keys[order[1:]] != keys[order[:-1]]).any(-1))[: len(order)]]  # each once
         stand = np.concatenate(places) if places else np.empty((0, 2), np.int64)
         return cls(folder, known, parts, keys[order], stand[order])
 
@@ -228,10 +229,11 @@ def fill(
     """
     keys: list[Keys] = []
     values: list[NDArray[np.float32]] = []
-    added, since = 0, time.monotonic()
+    added, since, computed = 0, time.monotonic(), set[bytes]()
     for batch in batches:
         wanted = keys_of_batch(batch)
-        missing = cache.find(wanted) < 0
+        missing = (cache.find(wanted) < 0) & [key.tobytes() not in computed for key in wanted]
+        computed.update(key.tobytes() for key in wanted[missing])
         if missing.any():
             each = _each(reference(batch).logps, batch["mask"])
             keys.append(wanted[missing])

@@ -25,7 +25,8 @@ class Layout:
     `input_ids` `[N, W]`; `attention_mask` int64 `[N, W]`, 1 for a column that holds a token. For each scored token, in
     batch order, `rows` and `columns` `[K]` are the place whose output predicts it, `labels` `[K]` its id; `mask`
     `[B, R, T]` says where they go. With a shared prefix, `positions` and `segments` int64 `[N, W]` say where in its
-    sequence a column stands and which response it belongs to. Where the prompts stand in one row without padding,
+    sequence a column stands and which response it belongs to, `position_ids` is the former in the form of `input_ids`,
+    and `span` the number of positions. Where the prompts stand in one row without padding,
     `input_ids` and `attention_mask` are `[1, sum of lengths]`, and `pieces` says how long each prompt is, followed by
     its responses.
     """
@@ -38,6 +39,8 @@ class Layout:
     mask: Tensor
     positions: Tensor | None = None
     segments: Tensor | None = None
+    position_ids: Tensor | None = None
+    span: int = 0
     pieces: tuple[tuple[int, ...], ...] | None = None
 
     @property
@@ -55,9 +58,12 @@ class Layout:
         pieces = (self.segments.unsqueeze(-1) == kinds).sum(1)  # [N, 1 + R] columns of the prompt and of each response
         lengths = pieces.sum(-1)
         starts = lengths.cumsum(0) - lengths
+        assert self.positions is not None
+        held = self.attention_mask.bool()
         return replace(
             self,
-            input_ids=self.input_ids[self.attention_mask.bool()].unsqueeze(0),
+            input_ids=self.input_ids[held].unsqueeze(0),
+            position_ids=self.positions[held].unsqueeze(0),
             attention_mask=self.attention_mask.new_ones(1, int(lengths.sum())),
             rows=torch.zeros_like(self.rows),
             columns=starts[self.rows] + self.columns,
@@ -130,7 +136,8 @@ def shared_prefix(batch: Batch) -> Layout:
     ids, prompt, mask = batch["input_ids"], batch["prompt_lengths"], batch["mask"]
     lengths = (batch["attention_mask"].sum(-1) - prompt.unsqueeze(-1)).clamp(min=0)  # [B, R], 0 for a missing response
     starts = prompt.unsqueeze(-1) + lengths.cumsum(-1) - lengths  # [B, R], first column of each response
-    width = int((prompt + lengths.sum(-1)).max().clamp(min=1))
+    widths = torch.stack([prompt + lengths.sum(-1), prompt + lengths.amax(-1)])
+    width, span = (max(most, 1) for most in widths.amax(-1).tolist())
     place = torch.arange(ids.shape[-1], device=ids.device)
 
     b, r, t = (place < lengths.unsqueeze(-1)).nonzero(as_tuple=True)  # every response token
@@ -156,4 +163,6 @@ def shared_prefix(batch: Batch) -> Layout:
         mask=mask,
         positions=positions,
         segments=segments,
+        position_ids=positions,
+        span=span,
     )

@@ -66,7 +66,20 @@ class Scorer:
         `wanted` names statistics that stand beside them; `Need.KL` compares with the `reference`'s distributions. With
         `distributions` the model's own come back too, for such a comparison.
         """
-        layout, head, names = self.laid_out(model, batch), self.head(model), sorted(set(wanted) & STATISTICS)
+        layout = self.laid_out(model, batch)
+        return self.of_layout(model, layout, wanted=wanted, reference=reference, distributions=distributions)
+
+    def of_layout(
+        self,
+        model: nn.Module,
+        layout: Layout,
+        *,
+        wanted: Collection[Need] = (),
+        reference: Distributions | None = None,
+        distributions: bool = False,
+    ) -> TokenStats:
+        """The same of a batch that is laid out."""
+        head, names = self.head(model), sorted(set(wanted) & STATISTICS)
         with self._precision(model):
             if head is None:
                 values = _logits(model, layout)
@@ -109,6 +122,10 @@ class Scorer:
                 return separate(batch)
             self._arranged[key] = settled
         return _arranged(batch, self._arranged[key])
+
+    def settle(self, model: nn.Module, head: Head | None, arrangement: Arrangement) -> None:
+        """Decide for a model what its first batch would."""
+        self._heads[id(causal_model(model))], self._arranged[id(causal_model(model))] = head, arrangement
 
     def settled(self, model: nn.Module) -> Arrangement | None:
         """How this model's batches are arranged; None until the first batch has decided."""

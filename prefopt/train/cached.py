@@ -167,13 +167,15 @@ def fill_cache(
 
 def _batches(sets: Sequence[Unpicked], collator: Collator, rank: int, world: int) -> Iterator[Batch]:
     """Every row of the sets with all its responses, rows of like length together."""
-    lengths = [(sum(map(len, _flat(rows[n]))), which, n) for which, rows in enumerate(sets) for n in range(len(rows))]
+    seen, lengths = set[bytes](), []
+    for which, rows in enumerate(sets):
+        for number, row in enumerate(pieces(rows)):
+            content = keys_of(row).tobytes()
+            if row and content not in seen:  # sets may share rows, and ranks must not compute them twice
+                seen.add(content)
+                lengths.append((len(row[0].prompt) + sum(len(piece.response) for piece in row), which, number))
     for group in _grouped(sorted(lengths)[rank::world]):
         yield collator([_whole(sets[which][number]) for _, which, number in group])
-
-
-def _flat(row: dict[str, Any]) -> list[list[int]]:
-    return [row[columns.PROMPT_IDS], *_responses(row)[0]]
 
 
 def _whole(row: dict[str, Any]) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def with_adapter(model: PreTrainedModel, adapter: AdapterSection) -> Any:
         if adapter.mode == "continue":
             return PeftModel.from_pretrained(model, str(adapter.start), is_trainable=True)
         if adapter.mode == "merge":
-            model = PeftModel.from_pretrained(model, str(adapter.start)).merge_and_unload()
+            model = merged_start(model, str(adapter.start))
         config = LoraConfig(
             task_type=TaskType.CAUSAL_LM,
             r=adapter.r,
@@ -129,6 +129,13 @@ def with_adapter(model: PreTrainedModel, adapter: AdapterSection) -> Any:
         raise ConfigError(f"model.adapter: {_first_line(error)}") from error
     _refuse_tied_targets(model, adapted)
     return adapted
+
+
+def merged_start(model: PreTrainedModel, start: str) -> Any:
+    """The model with a trained adapter in its weights."""
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(model, start).merge_and_unload()
 
 
 def _refuse_tied_targets(model: PreTrainedModel, adapted: Any) -> None:

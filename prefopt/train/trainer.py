@@ -59,6 +59,23 @@ logger = logging.getLogger(__name__)
 
 _TOKENS, _SKIPPED = "tokens", "skipped"  # totals, not means
 
+
+def train_sampler(
+    rows: Rows, args: TrainingArguments, tokens_per_batch: int | None = None
+) -> BatchSampler | TokenSampler:
+    """The order of the training rows on this rank, and their micro-batches."""
+    how: dict[str, Any] = {
+        "rank": args.process_index,
+        "world": args.world_size,
+        "seed": args.data_seed if args.data_seed is not None else args.seed,
+        "shuffle": args.train_sampling_strategy != "sequential",
+        "drop_last": args.dataloader_drop_last,
+    }
+    if tokens_per_batch is None:
+        return BatchSampler(len(rows), args.train_batch_size, **how)
+    return TokenSampler(total_lengths(rows), tokens_per_batch, **how)
+
+
 RowEvaluation = Callable[["PreferenceTrainer", Rows, str], dict[str, float]]
 
 
@@ -163,16 +180,7 @@ class PreferenceTrainer(Trainer):
     def train_sampler(self) -> BatchSampler | TokenSampler:
         """The order of the training rows, and their micro-batches."""
         assert self.train_dataset is not None
-        how: dict[str, Any] = {
-            "rank": self.args.process_index,
-            "world": self.args.world_size,
-            "seed": self.args.data_seed if self.args.data_seed is not None else self.args.seed,
-            "shuffle": self.args.train_sampling_strategy != "sequential",
-            "drop_last": self.args.dataloader_drop_last,
-        }
-        if self.tokens_per_batch is None:
-            return BatchSampler(len(self.train_dataset), self._train_batch_size, **how)
-        return TokenSampler(total_lengths(self.train_dataset), self.tokens_per_batch, **how)
+        return train_sampler(self.train_dataset, self.args, self.tokens_per_batch)
 
     def get_eval_dataloader(self, eval_dataset: str | Rows | None = None) -> DataLoader[Any]:
         """The rows of an evaluation set in order, shared out over ranks, none twice."""

@@ -89,3 +89,17 @@ def test_sharded_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ConfigError, match=r"training on sharded weights \(FSDP\) is not available yet"):
         train(recipe(tmp_path))
+
+
+@pytest.mark.ranks
+def test_two_processes_fill_one_cache_and_read_it(tmp_path: Path) -> None:
+    cache = {"reference": {"cache": str(tmp_path / "cache")}}
+    train(recipe(tmp_path, {"training.output_dir": str(tmp_path / "one")}, **sections(4)))
+    recipe(tmp_path, **sections(2), **cache)
+    filled = launched("reference", str(tmp_path / "recipe.json"))
+    assert filled.returncode == 0, filled.stderr[-3000:]
+    assert "24 in " in filled.stdout
+    assert len(list((tmp_path / "cache").glob("part-*"))) == 2
+    done = launched("train", str(tmp_path / "recipe.json"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert_same_metrics(tmp_path / "run", tmp_path / "one")

@@ -1,0 +1,79 @@
+"""An adapter in its base weights says what the adapter said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import AutoPeftModelForCausalLM, PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from prefopt import train
+from prefopt.cli import main
+from tests.train.folder import recipe
+from tests.train.test_run import weights
+
+IDS = torch.tensor([[10, 20, 30, 40, 50], [9, 8, 7, 6, 5]])
+TARGETS = ["q_proj", "v_proj", "down_proj"]
+
+
+def trained(folder: Path, name: str = "run", *, rate: float = 1e-2, **adapter: Any) -> Path:
+    shape = {} if adapter.get("mode") == "continue" else {"r": 4, "target_modules": TARGETS}
+    model = {"name_or_path": str(folder / "model"), "adapter": shape | adapter}
+    train(recipe(folder, model=model, training={"output_dir": str(folder / name), "learning_rate": rate}))
+    return folder / name
+
+
+@pytest.mark.parametrize("kind", ["lora", "dora", "rslora"])
+def test_the_merged_model_has_the_adapters_logits_and_loads_with_plain_transformers(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(tmp_path, kind=kind)
+    assert not (run / "model.safetensors").exists(), "only the adapter is saved"
+    names = {name.split(".")[-2] for name in weights(run)} | {name.split(".")[-1] for name in weights(run)}
+    assert any("lora_magnitude_vector" in name for name in names) == (kind == "dora")
+    assert main(["merge", str(run), "--out", str(tmp_path / "merged")]) == 0
+    assert "its logits differ from the adapter's by" in capsys.readouterr().out
+    adapted = AutoPeftModelForCausalLM.from_pretrained(run).eval()
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
+    assert not isinstance(merged, PeftModel)
+    with torch.no_grad():
+        torch.testing.assert_close(merged(IDS).logits, adapted(IDS).logits, rtol=1e-4, atol=1e-4)
+        assert (merged(IDS).logits - base(IDS).logits).abs().max() > 1e-2, "the adapter had learned something"
+    assert AutoTokenizer.from_pretrained(tmp_path / "merged").eos_token == "<|end|>"
+
+
+def test_continuing_and_merging_first_keep_what_was_learned(tmp_path: Path) -> None:
+    first = trained(tmp_path, "first")
+    for mode in ("continue", "merge"):
+        run = trained(tmp_path, mode, rate=1e-4, mode=mode, start=str(first))
+        assert main(["merge", str(run), "--out", str(tmp_path / f"{mode}-merged")]) == 0
+    start = AutoPeftModelForCausalLM.from_pretrained(first).eval()
+    for mode in ("continue", "merge"):
+        merged = AutoModelForCausalLM.from_pretrained(tmp_path / f"{mode}-merged").eval()
+        base = AutoModelForCausalLM.from_pretrained(tmp_path / "model").eval()
+        with torch.no_grad():
+            now, then, before = (model(IDS).logits for model in (merged, start, base))
+        assert (now - then).norm() < (now - before).norm(), "the second training went on from the first"
+
+
+def test_what_cannot_be_merged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(recipe(tmp_path))
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "mine").write_text("mine")
+    run = trained(tmp_path, "adapted")
+    for arguments, complaint in (
+        ([str(tmp_path / "run"), "--out", str(tmp_path / "new")], "holds full weights already: there is nothing"),
+        ([str(tmp_path / "model" / "none"), "--out", str(tmp_path / "new")], "is no run directory"),
+        ([str(taken), "--out", str(tmp_path / "new")], "holds no trained adapter: there is nothing to merge"),
+        ([str(run), "--out", str(taken)], "is there already and not an empty folder; nothing was written"),
+        ([str(run), "--out", str(tmp_path / "new"), "--dtype", "int4"], "--dtype is one of float32, bfloat16, float16"),
+    ):
+        assert main(["merge", *arguments]) == 2
+        assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+    assert [path.name for path in taken.iterdir()] == ["mine"]
