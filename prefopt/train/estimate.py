@@ -68,8 +68,10 @@ def estimate(recipe: Recipe, *, world: int = 1, sharding: str = "none") -> Estim
     rows = prepare(recipe, tokenizer, objective, args)["train"].rows
     batch = largest_batch(rows, args, recipe, objective)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake:
+    with torch.device("meta"):
         model = _model(recipe)
+    with fake:
+        _on_cpu(model)
     scorer = _settled(default_scorer(args, cast("Backend", recipe.scoring.backend), recipe.scoring.layout), model)
     layout = scorer.laid_out(model, batch)  # with content: its shapes depend on it
     with fake:
@@ -124,6 +126,21 @@ def _model(recipe: Recipe) -> Any:
     if section.adapter.mode == "merge":
         return with_adapter(model, section.adapter.model_copy(update={"mode": "new", "start": None}))
     return get_peft_model(model, PeftConfig.from_pretrained(section.adapter.start))
+
+
+def _on_cpu(model: nn.Module) -> None:
+    """Parameters and buffers on the meta device replaced by ones that say they lie on a CPU, tied ones by one."""
+    made: dict[int, Tensor] = {}
+    for module in model.modules():
+        for owned in (module._parameters, module._buffers):
+            for name, value in owned.items():
+                if value is None:
+                    continue
+                if id(value) not in made:
+                    twin = torch.empty(value.shape, dtype=value.dtype, device="cpu")
+                    kept = isinstance(value, nn.Parameter)
+                    made[id(value)] = nn.Parameter(twin, requires_grad=value.requires_grad) if kept else twin
+                owned[name] = made[id(value)]  # type: ignore[assignment]
 
 
 def _simulated(
@@ -192,9 +209,8 @@ def _optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.Optimiz
             raise ValueError(f"{kind.__name__} is not one of torch's")
         made: torch.optim.Optimizer = kind([p for p in model.parameters() if p.requires_grad], **options)
     except (ValueError, ImportError, TypeError) as error:
-        logger.warning(
-            "estimate: the memory of training.optim %s is not known and not counted (%s).", args.optim, error
-        )
+        name = getattr(args.optim, "value", args.optim)
+        logger.warning("estimate: the memory of training.optim %s is not known and not counted (%s).", name, error)
         return None
     return made
 
@@ -225,6 +241,18 @@ def _bytes(value: Tensor) -> int:
     return value.numel() * value.element_size()
 
 
+_GROUPED = (torch.ops.aten._grouped_mm.default,)
+
+
+def _experts(one: Tensor, other: Tensor, offs: Tensor | None = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
+    """A product by groups of rows, or of columns; torch 2.13 knows its shape in bfloat16 only."""
+    dtype = out_dtype or one.dtype
+    if one.dim() == other.dim() == 2:
+        assert offs is not None
+        return one.new_empty(len(offs), one.shape[0], other.shape[1], dtype=dtype)
+    return one.new_empty(*one.shape[:-1], other.shape[-1], dtype=dtype)
+
+
 class Storages(TorchDispatchMode):
     """Bytes of the storages that operations made inside the block: alive now, and at most."""
 
@@ -234,7 +262,7 @@ class Storages(TorchDispatchMode):
         self._seen: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        out = func(*args, **(kwargs or {}))
+        out = _experts(*args, **(kwargs or {})) if func in _GROUPED else func(*args, **(kwargs or {}))
         for value in tree_leaves(out):
             if isinstance(value, Tensor):
                 self._count(value.untyped_storage())
