@@ -36,7 +36,6 @@ class NotYet:
 
 
 NOT_YET = (
-    NotYet("model.quantization", (), "training over quantized weights"),
     NotYet("scoring.backend", ("auto", "chunked", "plain"), "TRL's fused head"),
 )
 
@@ -200,6 +199,18 @@ def adapter_settings_are_used(written: Written, model: ModelSection) -> Iterator
                 yield Problem(text, ("model", "adapter", name))
 
 
+def quantization_fits(model: ModelSection) -> Iterator[Problem]:
+    path = ("model", "quantization")
+    if model.quantization is None:
+        return
+    if model.adapter is None:
+        text = "quantized weights cannot be trained. Add model.adapter, or leave quantization out."
+        yield Problem(f"model.quantization: {text}", path)
+    elif model.adapter.mode == "merge":
+        text = "an adapter is not merged into quantized weights, which would round it away. Merge it first with"
+        yield Problem(f"model.quantization: {text} `prefopt merge`, and name the merged model.", path)
+
+
 def precision_fits(written: Written, model: ModelSection, training: dict[str, Any]) -> Iterator[Problem]:
     if training.get("fp16") and training.get("bf16"):
         yield Problem("training.fp16 and training.bf16 exclude each other.", ("training", "fp16"))
@@ -309,6 +320,7 @@ RULES: tuple[Rule, ...] = (
     not_yet,
     model_can_be_found,
     adapter_settings_are_used,
+    quantization_fits,
     precision_fits,
     reference_fits_loss,
     reference_is_named,

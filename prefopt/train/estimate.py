@@ -79,7 +79,7 @@ def estimate(recipe: Recipe, *, world: int = 1, sharding: str = "none") -> Estim
     shards = world if sharding == "zero2" else 1
     gradients, optimizer = found["gradients"] // shards, found["optimizer"]
     return Estimate(
-        weights=_size(model),
+        weights=_size(model) - _saved_by_quantization(model, recipe),
         reference=_reference_size(model, recipe, objective, args),
         gradients=gradients,
         optimizer=None if optimizer is None else optimizer // shards,
@@ -235,6 +235,18 @@ def _reference_size(model: Any, recipe: Recipe, objective: Objective, args: Trai
 
 def _size(model: nn.Module) -> int:
     return sum(map(_bytes, [*model.parameters(), *model.buffers()]))
+
+
+_BITS = {"4bit": 4.13, "8bit": 8.0}  # a weight with its share of the scales
+
+
+def _saved_by_quantization(model: nn.Module, recipe: Recipe) -> int:
+    kind = recipe.model.quantization
+    if kind is None:
+        return 0
+    head = causal_model(model).get_output_embeddings()
+    linear = [m for n, m in model.named_modules() if type(m) is nn.Linear and m is not head and "lora_" not in n]
+    return round(sum(_bytes(m.weight) - m.weight.numel() * _BITS[kind] / 8 for m in linear))
 
 
 def _bytes(value: Tensor) -> int:

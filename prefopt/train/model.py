@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from prefopt.config.recipe import AdapterSection, ModelSection
 
 logger = logging.getLogger(__name__)
+
+Quantization = Literal["4bit", "8bit"]
 
 
 def model_path(name_or_path: str) -> str:
@@ -46,11 +49,14 @@ def load_model(
     dtype: str = "float32",
     attn_implementation: str | None = None,
     trust_remote_code: bool = False,
+    quantization: Quantization | None = None,
 ) -> PreTrainedModel:
     """A causal language model with every dropout at 0, weights from safetensors.
 
-    Raises: `ConfigError` when there is no such model, or no tensor of it can be used.
+    With `quantization` its linear layers, but not the head, hold 4 (NF4) or 8 bits a weight and compute in `dtype`.
+    Raises: `ConfigError` when there is no such model, no tensor of it can be used, or bitsandbytes is missing.
     """
+    options = {} if quantization is None else {"quantization_config": _quantized(quantization, dtype)}
     path = model_path(name_or_path)
     try:
         config = AutoConfig.from_pretrained(path, revision=revision or "main", trust_remote_code=trust_remote_code)
@@ -63,11 +69,30 @@ def load_model(
             attn_implementation=attn_implementation,
             trust_remote_code=trust_remote_code,
             use_safetensors=True,
+            **options,
         )
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"model.name_or_path: no model could be loaded from '{name_or_path}': {_first_line(error)}"
         ) from error
+
+
+def _quantized(kind: Quantization, dtype: str) -> Any:
+    if find_spec("bitsandbytes") is None:
+        raise ConfigError(
+            f"model.quantization: {kind} needs bitsandbytes, which is not installed: pip install "
+            "'prefopt-train[quantization]'."
+        )
+    from transformers import BitsAndBytesConfig
+
+    if kind == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, dtype),
+    )
 
 
 def _first_line(error: Exception) -> str:
@@ -98,6 +123,7 @@ def load_policy(section: ModelSection) -> Any:
         dtype=section.dtype,
         attn_implementation=section.attn_implementation,
         trust_remote_code=section.trust_remote_code,
+        quantization=section.quantization,
     )
     return model if section.adapter is None else with_adapter(model, section.adapter)
 

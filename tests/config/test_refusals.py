@@ -154,8 +154,8 @@ def test_everything_that_is_wrong_is_told_at_once_in_order(refused: Refused) -> 
          "9: alarm 'squeezing' reads the probe set, and diagnostics.probes is 0."),
         ("name: dpo", "name: nll\nsafety: {alarms: [runaway_margins]}", "7: alarm 'runaway_margins' "
          "reads margins of pairs; loss 'nll' has none."),
-        ("name_or_path: some/model", "name_or_path: some/model\n  quantization: 4bit", "3: model.quantization: training over "
-         "quantized weights is not available yet. Leave it out."),
+        ("name_or_path: some/model", "name_or_path: some/model\n  quantization: 4bit", "3: model.quantization: quantized "
+         "weights cannot be trained. Add model.adapter, or leave quantization out."),
     ],
 )  # fmt: skip
 def test_one_slip(refused: Refused, old: str, new: str, line: str) -> None:
