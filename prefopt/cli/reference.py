@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,9 +15,6 @@ from prefopt.cli.train import _first_process, _speak, together
 from prefopt.config import load_recipe
 from prefopt.errors import ConfigError
 from prefopt.scores import Need
-
-if TYPE_CHECKING:
-    from prefopt.scoring.policy import Backend
 
 
 def reference(recipe: Path, overrides: Sequence[str], *, as_json: bool = False) -> None:
@@ -43,7 +39,7 @@ def reference(recipe: Path, overrides: Sequence[str], *, as_json: bool = False) 
     tokenizer = load_tokenizer(model.name_or_path, revision=model.revision, trust_remote_code=model.trust_remote_code)
     with args.main_process_first(desc="tokenizing"):
         sets = [part.rows for part in prepare(loaded, tokenizer, objective, args).values()]
-    scorer = default_scorer(args, cast("Backend", loaded.scoring.backend), loaded.scoring.layout)
+    scorer = default_scorer(args, loaded.scoring.backend, loaded.scoring.layout)
     live = live_reference(loaded, load_policy(model), scorer, tokenizer)
     live.model.to(args.device).eval()
     rank, world = args.process_index, args.world_size

@@ -1,4 +1,4 @@
-"""Rules that span settings: what does not fit together, has no effect, or is not available yet.
+"""Rules that span settings: what does not fit together, or has no effect.
 
 A rule names the parts of a recipe it looks at as its parameters; it is asked when all of them could be read.
 """
@@ -22,22 +22,8 @@ from prefopt.config.written import Written
 from prefopt.demo import demo_model_path, is_demo
 from prefopt.errors import ConfigError, Problem
 from prefopt.losses import Objective
-from prefopt.params import KeyPath, shown
+from prefopt.params import KeyPath
 from prefopt.scores import Need
-
-
-@dataclass(frozen=True)
-class NotYet:
-    """A setting that this version accepts only at some values. Whoever makes it work deletes its line."""
-
-    path: str
-    accepted: tuple[Any, ...]
-    what: str
-
-
-NOT_YET = (
-    NotYet("scoring.backend", ("auto", "chunked", "plain"), "TRL's fused head"),
-)
 
 
 @dataclass(frozen=True)
@@ -74,26 +60,6 @@ def _ask(rules: Iterable[Rule], draft: Draft) -> Iterator[Problem]:
 
 
 Rule = Callable[..., Iterable[Problem]]
-
-
-def not_yet(written: Written) -> Iterator[Problem]:
-    for entry in NOT_YET:
-        section, _, name = entry.path.partition(".")
-        for path in _instances(written, section, name):
-            value = written.get(*path)
-            if value is None or value in entry.accepted:
-                continue
-            instead = [shown(value).strip("'") for value in entry.accepted if isinstance(value, str)]
-            choices = f" This version has {' and '.join(instead)}." if instead else " Leave it out."
-            yield Problem(f"{entry.path}: {entry.what} is not available yet.{choices}", path)
-
-
-def _instances(written: Written, section: str, name: str) -> list[KeyPath]:
-    """Paths of `section.name`, one for each loss where losses are a list."""
-    losses = written.get("loss")
-    if section == "loss" and isinstance(losses, list):
-        return [("loss", number, name) for number in range(len(losses))]
-    return [(section, name) if name else (section,)]
 
 
 def reference_fits_loss(written: Written, reference: ReferenceSection, objective: Objective) -> Iterator[Problem]:
@@ -317,7 +283,6 @@ def coupled_alone(written: Written, objective: Objective, training: dict[str, An
 
 
 RULES: tuple[Rule, ...] = (
-    not_yet,
     model_can_be_found,
     adapter_settings_are_used,
     quantization_fits,

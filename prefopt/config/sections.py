@@ -151,7 +151,9 @@ class ScoringSection(Section):
     layout: Literal["auto", "shared_prefix", "separate"] = Field(
         "auto", description="one row per prompt or per response"
     )
-    backend: Literal["auto", "chunked", "plain", "trl"] = Field("auto", description="with or without the full logits")
+    backend: Literal["auto", "chunked", "plain", "trl"] = Field(
+        "auto", description="auto and chunked: never the full logits; plain: with them; trl: TRL's kernel on CUDA"
+    )
     tokens_per_batch: int | None = Field(None, ge=1, description="batches by size instead of number, tokens per device")
     coupling: Literal["micro", "step"] = Field("micro", description="the window that batch-coupled losses see")
 

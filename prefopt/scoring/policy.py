@@ -15,7 +15,7 @@ from prefopt.scores import Need, TokenStats
 from prefopt.scoring.attention import attention_inputs, let_pack, packs, windows_of
 from prefopt.scoring.chunked import chunk_tokens, chunked_statistics
 from prefopt.scoring.distributions import Distributions
-from prefopt.scoring.fused import fused_logps, is_plain
+from prefopt.scoring.fused import fused_logps, is_plain, trl_logps
 from prefopt.scoring.heads import Head, causal_model, find_head, keeps_logits, last_hidden_states, verify_head
 from prefopt.scoring.layout import Batch, Layout, separate, shared_prefix
 from prefopt.scoring.modes import evaluating
@@ -23,7 +23,7 @@ from prefopt.scoring.tokens import token_statistics
 
 logger = logging.getLogger(__name__)
 
-Backend = Literal["auto", "chunked", "plain"]
+Backend = Literal["auto", "chunked", "plain", "trl"]
 LayoutName = Literal["auto", "shared_prefix", "separate"]
 Arrangement = Literal["packed", "padded", "separate"]
 """Rows of a batch: one per prompt, without padding or with it, or one per response."""
@@ -39,10 +39,10 @@ class Scorer:
     `layout` `auto` takes `shared_prefix` where the model says the same in both layouts, which is tried on a few rows of
     the first batch, and `separate` elsewhere, and logs why. A model with SDPA attention is given one that computes
     prompts behind one another in one row without padding (`prefopt.scoring.attention`); for whatever else it is asked
-    it runs as before. `backend` `auto` takes `chunked` where the
-    model's head is known and verified, `plain` elsewhere, and logs which. `chunk` is in tokens; None means as many as
-    fit 128 MiB of logits. `autocast` is the dtype that matrix products run in over float32 weights, None for the
-    weights' own.
+    it runs as before. `backend` `auto` takes `chunked` where the model's head is known and verified, `plain` elsewhere,
+    and logs which; `trl` is TRL's function with its Triton kernel for the log-probabilities of a plain linear head, and
+    `chunked` for what else is wanted. `chunk` is in tokens; None means as many as fit 128 MiB of logits. `autocast` is
+    the dtype that matrix products run in over float32 weights, None for the weights' own.
     """
 
     backend: Backend = "auto"
@@ -88,7 +88,9 @@ class Scorer:
             else:
                 values, vocabulary = _hidden(model, layout)
                 chunk = self.chunk or chunk_tokens(vocabulary)
-                if not names and is_plain(head):
+                if not names and self.backend == "trl":
+                    flat = trl_logps(values, layout.labels, head).unsqueeze(-1)
+                elif not names and is_plain(head):
                     flat = fused_logps(values, layout.labels, head, chunk=chunk).unsqueeze(-1)
                 else:
                     flat = chunked_statistics(
@@ -155,8 +157,11 @@ class Scorer:
             head = find_head(model)
             with self._precision(head.module):
                 verify_head(model, head)
+            if self.backend == "trl" and not is_plain(head):
+                kind = type(head.module).__name__
+                raise ConfigError(f"scoring.backend: trl reads a plain linear head, and {kind} is none; use auto.")
         except ConfigError as error:
-            if self.backend == "chunked":
+            if self.backend in ("chunked", "trl"):
                 raise
             logger.info("scoring: plain backend, because %s", error)
             return None

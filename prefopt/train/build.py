@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments, set_seed
@@ -33,7 +33,6 @@ from prefopt.runs import (
     write_json,
     write_text,
 )
-from prefopt.scoring.policy import Backend
 from prefopt.scoring.reference import ModelReference
 from prefopt.train.alarms import Alarms
 from prefopt.train.card import model_card
@@ -159,8 +158,7 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
         prepared = prepare(recipe, tokenizer, objective, args)
     warn_of_one_label(prepared["train"].rows, objective)
     model = load_policy(recipe.model)
-    backend = cast("Backend", recipe.scoring.backend)  # the recipe's check refused `trl`
-    scorer = default_scorer(args, backend, recipe.scoring.layout)
+    scorer = default_scorer(args, recipe.scoring.backend, recipe.scoring.layout)
     reference = choose_reference(recipe, model, objective, scorer, tokenizer, [p.rows for p in prepared.values()])
     check_vocabulary(model, tokenizer, reference=reference.model if isinstance(reference, ModelReference) else None)
     run = RunDirectory(output)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 from weakref import finalize
 
 import torch
@@ -28,7 +28,7 @@ from prefopt.scores import Need
 from prefopt.scoring.attention import let_pack, windows_of
 from prefopt.scoring.heads import causal_model, find_head
 from prefopt.scoring.layout import Batch, Layout
-from prefopt.scoring.policy import STATISTICS, Arrangement, Backend, Scorer
+from prefopt.scoring.policy import STATISTICS, Arrangement, Scorer
 from prefopt.train.build import prepare, training_arguments
 from prefopt.train.model import load_tokenizer, model_path, switch_off_dropout, with_adapter
 from prefopt.train.references import default_scorer
@@ -72,7 +72,7 @@ def estimate(recipe: Recipe, *, world: int = 1, sharding: str = "none") -> Estim
         model = _model(recipe)
     with fake:
         _on_cpu(model)
-    scorer = _settled(default_scorer(args, cast("Backend", recipe.scoring.backend), recipe.scoring.layout), model)
+    scorer = _settled(default_scorer(args, recipe.scoring.backend, recipe.scoring.layout), model)
     layout = scorer.laid_out(model, batch)  # with content: its shapes depend on it
     with fake:
         found = _simulated(model, scorer, layout, recipe, objective, args)

@@ -28,6 +28,7 @@ def effective_plan(
     per_epoch = -(-len(trainer.train_sampler()) // args.gradient_accumulation_steps)
     steps = args.max_steps if args.max_steps > 0 else -(-int(args.num_train_epochs * per_epoch * 1000) // 1000)
     head = trainer.scorer.head(model)
+    backend = "plain" if head is None else "TRL's kernel" if trainer.scorer.backend == "trl" else "chunked"
     return {
         "objective": ", ".join(_objective_words(objective)),
         "model": recipe.model.name_or_path,
@@ -41,7 +42,7 @@ def effective_plan(
         "rows per step": _rows_per_step(trainer),
         "steps": steps,
         "learning rate": f"{args.learning_rate:g}, {getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type)}",
-        "log-probabilities": f"{'plain' if head is None else 'chunked'}, {_LAYOUTS[trainer.scorer.settled(model)]}",
+        "log-probabilities": f"{backend}, {_LAYOUTS[trainer.scorer.settled(model)]}",
         "device": str(args.device),
     }
 

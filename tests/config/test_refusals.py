@@ -138,8 +138,6 @@ def test_everything_that_is_wrong_is_told_at_once_in_order(refused: Refused) -> 
         ("output_dir: run", "output_dir: run\ndiagnostics: {every: 5, probes: 0}", "9: diagnostics.every has no effect "
          "without probes. Leave it out."),
         ("output_dir: run", "output_dir: run\ndiagnostics: {every: 0}", "9: diagnostics.every must be at least 1 steps; got 0."),
-        ("output_dir: run", "output_dir: run\nscoring: {backend: trl}", "9: scoring.backend: TRL's fused head is not available "
-         "yet. This version has auto and chunked and plain."),
         ("output_dir: run", "output_dir: run\nscoring: {coupling: step}", "9: scoring.coupling: step has no effect: loss 'dpo' "
          "treats every prompt alone. Leave it out."),
         ("output_dir: run", "output_dir: run\nsafety: {alarms: [squeezin]}", "9: safety.alarms.0 must be one of "

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from prefopt.scoring.fused import fused_logps, is_plain
+from prefopt.scoring.fused import fused_logps, is_plain, trl_logps
 from prefopt.scoring.heads import Head
 from prefopt.scoring.tokens import token_logps
 
@@ -49,6 +49,17 @@ def test_value_and_gradient_are_those_of_the_definition(
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     for one, other in zip(slopes(found, hidden, chosen), slopes(expected, hidden, chosen), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_trls_function_agrees(options: dict[str, float], bias: bool) -> None:
+    chosen, (hidden, labels) = head(bias=bias, dtype=torch.float32, **options), states(dtype=torch.float32)
+    expected = fused_logps(hidden, labels, chosen, chunk=4)
+    found = trl_logps(hidden, labels, chosen, budget=4 * 4096 * 5)  # five entries of the vocabulary at a time
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    for one, other in zip(slopes(found, hidden, chosen), slopes(expected, hidden, chosen), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_a_graph_that_is_kept_gives_its_gradient_twice() -> None:
