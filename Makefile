@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
 .PHONY: help setup quickstart test test-slow test-ranks test-deepspeed test-browser check style types layers format regenerate \
-	schema tiny-math step-loop bench wheel clean
+	schema tiny-math step-loop gpu-check bench wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -84,6 +84,9 @@ tiny-math: setup  ## build the demonstration model and its pairs again
 
 step-loop: setup  ## the demonstration model trains on its own step pairs: Step-DPO, SCDPO, RISE; 10 to 20 minutes
 	$(BIN)/python recipes/studies/step_loop/loop.py
+
+gpu-check:  ## on a CUDA machine: layouts on real kernels, speed and memory against TRL; builds nothing
+	PYTHONPATH=. $${PYTHON:-python} benchmarks/gpu_check.py
 
 bench: setup  ## every script of benchmarks/
 	@set -e; found=; for script in benchmarks/*.py; do \

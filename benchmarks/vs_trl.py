@@ -1,6 +1,7 @@
 """TRL's DPOTrainer against prefopt: time and peak memory of training, side by side.
 
     python benchmarks/vs_trl.py [--workload chat,long,step,negatives] [--precision float32,bfloat16] [--repeats 3]
+                                [--device cpu]
 
 Same model (56 M parameters, Qwen2-shaped, random weights), same rows, same precision, same pairs per optimizer step,
 AdamW on both sides. Every measurement is a process of its own; the two alternate, so that a noisy machine disturbs both
@@ -71,11 +72,11 @@ def model() -> Any:
     return Qwen2ForCausalLM(Qwen2Config(**sizes, **heads, bos_token_id=1, eos_token_id=2, pad_token_id=0))
 
 
-def arguments(folder: str, load: Workload, precision: str, steps: int) -> dict[str, Any]:
+def arguments(folder: str, load: Workload, precision: str, steps: int, device: str = "cpu") -> dict[str, Any]:
     """Training arguments that both trainers are given."""
     return {
         "output_dir": folder,
-        "use_cpu": True,
+        "use_cpu": device == "cpu",
         "report_to": "none",
         "disable_tqdm": True,
         "save_strategy": "no",
@@ -94,6 +95,7 @@ class Clock:
     """Seconds between the end of the warm-up and the end of training."""
 
     def __init__(self) -> None:
+        import torch
         from transformers import TrainerCallback
 
         clock = self
@@ -101,6 +103,8 @@ class Clock:
 
         class Ticks(TrainerCallback):
             def on_step_end(self, *_: Any, **__: Any) -> None:
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
                 clock.ends.append(time.perf_counter())
 
         self.callback = Ticks()
@@ -169,8 +173,8 @@ def theirs(data: list[dict[str, Any]], settings: dict[str, Any]) -> float:
     return clock.per_step()
 
 
-def measure(side: str, name: str, precision: str, steps: int) -> dict[str, float]:
-    """Seconds per step and peak resident MiB beyond what the imports took, in this process."""
+def measure(side: str, name: str, precision: str, steps: int, device: str = "cpu") -> dict[str, float]:
+    """Seconds per step and peak MiB in this process: resident beyond what the imports took, or allocated on the GPU."""
     import torch
     import transformers.trainer  # noqa: F401
     import trl  # noqa: F401
@@ -182,15 +186,19 @@ def measure(side: str, name: str, precision: str, steps: int) -> dict[str, float
     data = rows(load, load.batch * steps)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory() as folder:
-        settings = arguments(folder, load, precision, steps)
+        settings = arguments(folder, load, precision, steps, device)
         seconds = (ours if side == "prefopt" else theirs)(data, settings)
+    if device == "cuda":
+        return {"seconds": seconds, "mebibytes": torch.cuda.max_memory_allocated() / 2**20}
     scale = 1024 if sys.platform != "darwin" else 1024**2
     return {"seconds": seconds, "mebibytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / scale}
 
 
-def run(side: str, name: str, precision: str, steps: int) -> dict[str, float]:
+def run(side: str, name: str, precision: str, steps: int, device: str = "cpu") -> dict[str, float]:
     command = [sys.executable, __file__, "--one", side, "--workload", name, "--precision", precision]
-    done = subprocess.run([*command, "--steps", str(steps)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--steps", str(steps), "--device", device], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise SystemExit(f"{side}, {name}, {precision}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -206,17 +214,18 @@ def main() -> None:
     parser.add_argument("--precision", default="float32,bfloat16")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4, help="optimizer steps of a run, the first of them to warm up")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measure(options.one, options.workload, options.precision, options.steps)))
+        print(json.dumps(measure(options.one, options.workload, options.precision, options.steps, options.device)))
         return
     titles = f"{'time, TRL / prefopt':>24} {'memory, prefopt / TRL':>24} {'s/step':>7} {'TRL':>7}"
     print(f"{'workload':10} {'precision':9} {titles}")
     for name in options.workload.split(","):
         for precision in options.precision.split(","):
             pairs = [
-                tuple(run(side, name, precision, options.steps) for side in ("trl", "prefopt"))
+                tuple(run(side, name, precision, options.steps, options.device) for side in ("trl", "prefopt"))
                 for _ in range(options.repeats)
             ]
             faster = [trl["seconds"] / our["seconds"] for trl, our in pairs]
