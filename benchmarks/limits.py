@@ -13,6 +13,8 @@ repeats. `--profile` prints where the time of the steps goes. Model, workloads a
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import statistics
 import sys
@@ -99,7 +101,7 @@ def peak(shapes: Sequence[tuple[int, int, int]], dtype: Any, *, calls: int = 7) 
 
 def seconds_per_step(data: list[dict[str, Any]], load: Workload, precision: str, steps: int) -> float:
     """Of the steps after the warm-up."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):  # the trainer logs there
         return vs_trl.ours(data, vs_trl.arguments(folder, load, precision, steps))
 
 
