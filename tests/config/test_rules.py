@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prefopt.config import check, load_recipe, report_rules
+from prefopt.config import load_recipe, report_rules
 from prefopt.errors import ConfigError
 from prefopt.losses import loss_names, loss_spec
 from prefopt.scores import Need
@@ -486,15 +486,6 @@ def test_every_need_that_comes_from_data_names_its_columns() -> None:
     computed = {Need.REFERENCE, Need.TOKENS, Need.LENGTHS, Need.KL, Need.SUM_SQUARES, Need.MISMATCHED}
     assert set(NEEDED) == set(Need) - computed
     assert {name for needed in NEEDED.values() for names in needed.columns for name in names} <= set(READ_COLUMNS)
-
-
-def test_what_is_not_available_is_refused_only_where_it_is_a_setting() -> None:
-    from prefopt.config.sections import SECTIONS
-
-    for entry in check.NOT_YET:
-        section, _, name = entry.path.partition(".")
-        assert section == "loss" or section in SECTIONS
-        assert not name or section == "loss" or name in SECTIONS[section].model_fields
 
 
 def test_defaults_are_available(load: Load) -> None:

@@ -26,6 +26,11 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+def training(run: Path) -> list[dict[str, Any]]:
+    """The lines of training, without those of probes and evaluations."""
+    return [line for line in metrics(run) if "loss" in line]
+
+
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return {k: v for file in sorted(folder.glob("*.safetensors")) for k, v in load_file(file).items()}
 
@@ -308,7 +313,7 @@ def test_lora_saves_only_the_adapter_and_compares_with_the_base(tmp_path: Path) 
     assert not (run / "model.safetensors").exists()
     assert json.loads((run / "run.json").read_text())["reference"]["kind"] == "adapter off"
     assert all("lora_" in name for name in weights(run))
-    assert metrics(run)[0]["loss"] == pytest.approx(0.693147, abs=1e-5)
+    assert training(run)[0]["loss"] == pytest.approx(0.693147, abs=1e-5)
     loaded = AutoPeftModelForCausalLM.from_pretrained(run)
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     assert not torch.allclose(loaded(PROMPT).logits, base(PROMPT).logits, atol=1e-4)
@@ -319,8 +324,8 @@ def test_continuing_an_adapter_compares_with_base_plus_its_start(tmp_path: Path)
     adapter = {"mode": "continue", "start": str(start)}
     result = train(recipe(tmp_path, model={"name_or_path": str(tmp_path / "model"), "adapter": adapter}))
     assert json.loads((result.run / "run.json").read_text())["reference"]["kind"] == "base plus frozen starting adapter"
-    assert metrics(result.run)[0]["loss"] == pytest.approx(0.693147, abs=1e-5)
-    assert metrics(result.run)[0]["rewards/ties"] == 1
+    assert training(result.run)[0]["loss"] == pytest.approx(0.693147, abs=1e-5)
+    assert training(result.run)[0]["rewards/ties"] == 1
     assert all("lora_" in name for name in weights(result.run))
 
 
@@ -358,7 +363,7 @@ def test_adapter_runs_resume_bit_for_bit(tmp_path: Path) -> None:
 def test_another_model_as_reference(tmp_path: Path) -> None:
     model_folder(tmp_path / "other", seed=3)
     result = train(recipe(tmp_path, reference={"source": "model", "name_or_path": str(tmp_path / "other")}))
-    assert abs(metrics(result.run)[0]["rewards/margins"]) > 1e-6, "policy and reference differ from the start"
+    assert abs(training(result.run)[0]["rewards/margins"]) > 1e-6, "policy and reference differ from the start"
 
 
 def test_a_reference_with_another_vocabulary_is_refused(tmp_path: Path) -> None:
@@ -375,7 +380,7 @@ def test_a_tokenizer_larger_than_the_embedding_is_refused(tmp_path: Path) -> Non
 
 def test_dropout_is_off_and_a_dropout_that_stays_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model_folder(tmp_path / "model", attention_dropout=0.5)
-    first = metrics(train(recipe(tmp_path)).run)[0]
+    first = training(train(recipe(tmp_path)).run)[0]
     assert first["loss"] == pytest.approx(0.693147, abs=1e-5)
     monkeypatch.setattr("prefopt.train.model.switch_off_dropout", lambda config: [])
     with pytest.raises(

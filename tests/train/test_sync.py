@@ -11,7 +11,7 @@ import torch
 from prefopt import ConfigError, load_recipe, train
 from prefopt.train.build import Parts, assemble
 from tests.train.folder import recipe
-from tests.train.test_run import assert_same_metrics, assert_same_weights
+from tests.train.test_run import assert_same_weights, training
 
 ADAPTER = {"r": 4, "target_modules": ["q_proj", "v_proj"]}
 TRAINING = {"learning_rate": 1e-2, "max_steps": 5, "lr_scheduler_type": "constant"}
@@ -77,7 +77,8 @@ def test_a_resumed_run_has_the_reference_where_it_stood(tmp_path: Path, adapter:
     cut("cut", 3)
     cut("cut", 5, resume=True)
     assert_same_weights(tmp_path / "cut", tmp_path / "whole")
-    assert_same_metrics(tmp_path / "cut", tmp_path / "whole")
+    ours, theirs = ([line["loss"] for line in training(tmp_path / name)] for name in ("cut", "whole"))
+    assert ours == pytest.approx(theirs, rel=1e-5)
     sync["every"] = 3
     with pytest.raises(ConfigError, match="was written with another sync"):
         cut("cut", 5, resume=True)
