@@ -38,7 +38,7 @@ from prefopt.train.alarms import Alarms
 from prefopt.train.card import model_card
 from prefopt.train.evaluate import AnswerEvaluation
 from prefopt.train.model import fingerprint, load_policy, load_tokenizer
-from prefopt.train.plan import effective_plan, padding_share
+from prefopt.train.plan import effective_plan, settled_plan
 from prefopt.train.preflight import check_first_rows, check_vocabulary, warn_of_one_label
 from prefopt.train.probing import probing
 from prefopt.train.progress import ProgressLines
@@ -88,7 +88,7 @@ def train(
     trainer = parts.trainer
     checkpoint, step = _checkpoint(parts, resume_from) if resume else (None, -1)
     fresh = recipe.reference.source == "initial" and checkpoint is None
-    plan = parts.plan | check_first_rows(trainer, same_reference=fresh) | padding_share(trainer)
+    plan = parts.plan | check_first_rows(trainer, same_reference=fresh) | settled_plan(trainer)
     if on_plan is not None:
         on_plan(plan)
     if dry_run:

@@ -27,8 +27,6 @@ def effective_plan(
     some, everything = trainable(model)
     per_epoch = -(-len(trainer.train_sampler()) // args.gradient_accumulation_steps)
     steps = args.max_steps if args.max_steps > 0 else -(-int(args.num_train_epochs * per_epoch * 1000) // 1000)
-    head = trainer.scorer.head(model)
-    backend = "plain" if head is None else "TRL's kernel" if trainer.scorer.backend == "trl" else "chunked"
     return {
         "objective": ", ".join(_objective_words(objective)),
         "model": recipe.model.name_or_path,
@@ -42,7 +40,7 @@ def effective_plan(
         "rows per step": _rows_per_step(trainer),
         "steps": steps,
         "learning rate": f"{args.learning_rate:g}, {getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type)}",
-        "log-probabilities": f"{backend}, {_LAYOUTS[trainer.scorer.settled(model)]}",
+        "log-probabilities": _log_probabilities(trainer),
         "device": str(args.device),
     }
 
@@ -72,14 +70,23 @@ def _rows_per_step(trainer: PreferenceTrainer) -> str:
     return f"about {sizes.mean() * batches:.0f} ({each}, x {times})"
 
 
-def padding_share(trainer: PreferenceTrainer, *, most: int = 200) -> dict[str, str]:
-    """Which share of the computed positions of the first batches will hold no token, for the plan."""
-    arrangement = trainer.scorer.settled(trainer.model)
+def settled_plan(trainer: PreferenceTrainer, *, most: int = 200) -> dict[str, str]:
+    """What the first rows decided: how rows are laid out, and which share of the computed positions of the first
+    batches will hold no token.
+    """
     sums = torch.zeros(2)
     for picks in itertools.islice(trainer.train_sampler(), most):
         rows = [trainer.train_dataset[pick.row] for pick in picks]
-        sums += torch.stack(padding(trainer.collator(rows), arrangement))
-    return {"padding": f"{float(sums[0] / sums[1].clamp(min=1)):.1%} of the computed positions"}
+        sums += torch.stack(padding(trainer.collator(rows), trainer.scorer.settled(trainer.model)))
+    share = float(sums[0] / sums[1].clamp(min=1))
+    return {"log-probabilities": _log_probabilities(trainer), "padding": f"{share:.1%} of the computed positions"}
+
+
+def _log_probabilities(trainer: PreferenceTrainer) -> str:
+    scorer, model = trainer.scorer, trainer.model
+    plain = scorer.head(model) is None
+    backend = "plain" if plain else "TRL's kernel" if scorer.backend == "trl" else "chunked"
+    return f"{backend}, {_LAYOUTS[scorer.settled(model)]}"
 
 
 def _objective_words(objective: Objective) -> list[str]:
