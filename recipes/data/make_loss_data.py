@@ -34,11 +34,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -371,6 +372,16 @@ MAKERS: dict[str, Callable[[], Iterator[Record]]] = {
 }
 
 
+def distinct(records: Iterable[Record]) -> Iterator[Record]:
+    """Each record once, whatever its id, and none with a character that a tokenizer could not decode."""
+    seen = set()
+    for record in records:
+        content = json.dumps({name: value for name, value in record.items() if name != "id"}, sort_keys=True)
+        if content not in seen and "\\ufffd" not in content:
+            seen.add(content)
+            yield record
+
+
 def main() -> None:
     """Parse the command line and write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -380,7 +391,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for name in arguments.files or MAKERS:
         path = arguments.out / f"{name}.jsonl"
-        log.info("%s: %d records", path, write_records(path, MAKERS[name]()))
+        log.info("%s: %d records", path, write_records(path, distinct(MAKERS[name]())))
 
 
 if __name__ == "__main__":
