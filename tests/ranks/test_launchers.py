@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from prefopt import ConfigError, train
@@ -50,6 +51,16 @@ def test_two_processes_from_a_recipe_give_the_run_of_one(tmp_path: Path) -> None
     for name, tensor in theirs.items():
         assert (ours[name] - tensor).abs().max() < 1e-5, name
     assert done.stdout.count("run directory:") == 1, "only the first process reports"
+    tables = sorted(path.name for path in (tmp_path / "one" / "diagnostics").glob("probes-*.parquet"))
+    assert len(tables) == 2, "the start and the end"
+    for name in tables:
+        ours, theirs = (pq.read_table(tmp_path / run / "diagnostics" / name).to_pylist() for run in ("run", "one"))
+        assert [row["id"] for row in ours] == [row["id"] for row in theirs]
+        for row, other in zip(ours, theirs, strict=True):
+            assert row.keys() == other.keys()
+            for column, value in other.items():
+                expected = pytest.approx(value, rel=1e-4, abs=1e-4) if isinstance(value, float) else value
+                assert row[column] == expected, column
 
 
 @pytest.mark.ranks
