@@ -16,28 +16,12 @@ import resource
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import vs_trl
-from benchmarks.vs_trl import WORKLOADS, Clock, arguments, model, rows, spread
-
-
-def prepared(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows as prefopt's trainer takes them."""
-    return [
-        {
-            "id": str(number),
-            "prompt_ids": row["prompt"],
-            "responses": row["responses"],
-            "masks": [[True] * len(ids) for ids in row["responses"]],
-            "length": len(row["prompt"]) + max(map(len, row["responses"])),
-        }
-        for number, row in enumerate(data)
-    ]
+from benchmarks.vs_trl import WORKLOADS, arguments, model, rows, spread
 
 
 def measure(name: str, precision: str, steps: int, folder: Path, *, cached: bool) -> dict[str, float]:
@@ -45,7 +29,6 @@ def measure(name: str, precision: str, steps: int, folder: Path, *, cached: bool
     import torch
     from transformers import TrainingArguments
 
-    from prefopt import PreferenceTrainer, get_loss
     from prefopt.data.collate import Collator
     from prefopt.scoring.cache import Cache, CachedReference, fill, prepare
     from prefopt.scoring.modes import freeze
@@ -54,25 +37,17 @@ def measure(name: str, precision: str, steps: int, folder: Path, *, cached: bool
 
     load = WORKLOADS[name]
     torch.set_num_threads(os.cpu_count() or 1)
-    table = prepared(rows(load, load.batch * steps))
-    loss, clock = get_loss("dpo" if load.rejected == 1 else "mc_po"), Clock()
-    if loss.spec.select is not None:
-        loss = get_loss("mc_po", num_negatives=load.rejected, sampling="argmax")
-        loss = replace(loss, spec=replace(loss.spec, select=None))
+    data = rows(load, load.batch * steps)
     with tempfile.TemporaryDirectory() as out:
-        args = TrainingArguments(**arguments(out, load, precision, steps))
-        reference = CachedReference(Cache.open(folder)) if cached else None
-        policy = model()
-        trainer = PreferenceTrainer(
-            policy, args, objective=loss, train_dataset=table, reference=reference, callbacks=[clock.callback]
-        )
-        trainer.train()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    if not cached:
-        live = ModelReference(freeze(model()), default_scorer(args))
-        batches = (Collator()(table[start : start + load.batch]) for start in range(0, len(table), load.batch))
-        fill(prepare(folder, {"model": name, "precision": precision}), batches, live)
-    return {"seconds": clock.per_step(), "mebibytes": peak}
+        settings = arguments(out, load, precision, steps)
+        seconds = vs_trl.ours(data, settings, CachedReference(Cache.open(folder)) if cached else None)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        if not cached:
+            live = ModelReference(freeze(model()), default_scorer(TrainingArguments(**settings)))
+            made = vs_trl.prepared(data)
+            batches = (Collator()(made[start : start + load.batch]) for start in range(0, len(made), load.batch))
+            fill(prepare(folder, {"model": name, "precision": precision}), batches, live)
+    return {"seconds": seconds, "mebibytes": peak}
 
 
 def run(folder: Path, name: str, precision: str, steps: int, *, cached: bool) -> dict[str, float]:

@@ -14,12 +14,16 @@ import contextlib
 import io
 import itertools
 import statistics
+import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.vs_trl import Clock
 
 DATA = Path(__file__).parent.parent / "recipes" / "data" / "tiny-math" / "pairs.jsonl"
 
@@ -36,17 +40,12 @@ def without() -> Iterator[None]:
 
 def seconds(rows: Any, steps: int) -> list[float]:
     """Of each step after the first three."""
-    from transformers import AutoModelForCausalLM, TrainerCallback, TrainingArguments
+    from transformers import AutoModelForCausalLM, TrainingArguments
 
     from prefopt import PreferenceTrainer
     from prefopt.demo import demo_model_path
 
-    ends: list[float] = []
-
-    class Ticks(TrainerCallback):
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            ends.append(time.perf_counter())
-
+    clock = Clock()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         args = TrainingArguments(
             output_dir=folder,
@@ -59,9 +58,9 @@ def seconds(rows: Any, steps: int) -> list[float]:
             per_device_train_batch_size=16,
         )
         model = AutoModelForCausalLM.from_pretrained(demo_model_path("demo:tiny-math"))
-        trainer = PreferenceTrainer(model, args, objective="dpo", train_dataset=rows, callbacks=[Ticks()])
+        trainer = PreferenceTrainer(model, args, objective="dpo", train_dataset=rows, callbacks=[clock.callback])
         trainer.train()
-    return [after - before for before, after in itertools.pairwise(ends[2:])]
+    return [after - before for before, after in itertools.pairwise(clock.ends[2:])]
 
 
 def main() -> None:

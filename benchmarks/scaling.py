@@ -2,7 +2,7 @@
 
     python benchmarks/scaling.py [--only length,responses,vocabulary,rows] [--steps 3]
 
-A small model (width 256, 4 layers), a loss on a chosen and all rejected responses, plain gradient descent in float32 on
+A small model (width 256, 4 layers), DPO or a loss on all rejected responses, plain gradient descent in float32 on
 the CPU; every point is a process of its own. Printed are seconds and peak resident memory of a step beyond the imports,
 each also as a ratio to the first point of its series. `rows` takes tokenized data sets of 1,000 to 100,000 rows: what
 grows there is the start of training, and it must grow no faster than the data (tokenizing is not part of it). The last
@@ -21,7 +21,12 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.vs_trl import Clock, loss_on
 
 MIB = 2**20
 
@@ -68,9 +73,9 @@ def data(point: Point) -> Any:
 def measure(point: Point, steps: int) -> dict[str, float]:
     """Seconds to the first step and per step; peak MiB beyond the imports, and that beyond three times the weights."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback, TrainingArguments
+    from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
 
-    from prefopt import PreferenceTrainer, get_loss
+    from prefopt import PreferenceTrainer
 
     table = data(point)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -78,12 +83,6 @@ def measure(point: Point, steps: int) -> dict[str, float]:
     sizes = {"hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 704, "num_attention_heads": 8}
     model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=point.vocabulary, max_position_embeddings=4096))
     size = sum(p.numel() * 4 for p in model.parameters())
-    ends: list[float] = []
-
-    class Ticks(TrainerCallback):
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            ends.append(time.perf_counter())
-
     with tempfile.TemporaryDirectory() as folder:
         args = TrainingArguments(
             output_dir=folder,
@@ -95,14 +94,17 @@ def measure(point: Point, steps: int) -> dict[str, float]:
             per_device_train_batch_size=4,
             optim="sgd",  # whose step holds nothing of its own
         )
-        loss = get_loss("mc_po", num_negatives=point.responses - 1, sampling="argmax")
-        loss = replace(loss, spec=replace(loss.spec, select=None))  # every response counts
-        began = time.perf_counter()
-        trainer = PreferenceTrainer(model, args, objective=loss, train_dataset=table, callbacks=[Ticks()])
+        clock, began = Clock(), time.perf_counter()
+        loss = loss_on(point.responses)
+        trainer = PreferenceTrainer(model, args, objective=loss, train_dataset=table, callbacks=[clock.callback])
         trainer.train()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-    each = (ends[-1] - ends[0]) / max(len(ends) - 1, 1)
-    return {"first": ends[0] - began, "step": each, "memory": peak / MIB, "beyond": (peak - 3 * size) / MIB}
+    return {
+        "first": clock.ends[0] - began,
+        "step": clock.per_step(),
+        "memory": peak / MIB,
+        "beyond": (peak - 3 * size) / MIB,
+    }
 
 
 def run(point: Point, steps: int) -> dict[str, float]:

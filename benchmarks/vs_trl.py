@@ -114,12 +114,9 @@ class Clock:
         return (self.ends[-1] - self.ends[self.warm_up - 1]) / (len(self.ends) - self.warm_up)
 
 
-def ours(data: list[dict[str, Any]], settings: dict[str, Any]) -> float:
-    from transformers import TrainingArguments
-
-    from prefopt import PreferenceTrainer, get_loss
-
-    made = [
+def prepared(data: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as prefopt's trainer takes them."""
+    return [
         {
             "id": str(number),
             "prompt_ids": row["prompt"],
@@ -129,12 +126,32 @@ def ours(data: list[dict[str, Any]], settings: dict[str, Any]) -> float:
         }
         for number, row in enumerate(data)
     ]
-    clock, loss = Clock(), get_loss("dpo" if len(data[0]["responses"]) == 2 else "mc_po")
-    if loss.spec.select is not None:  # every rejected response counts, as eight pairs do
-        loss = get_loss("mc_po", num_negatives=len(data[0]["responses"]) - 1, sampling="argmax")
-        loss = replace(loss, spec=replace(loss.spec, select=None))
+
+
+def loss_on(responses: int) -> Any:
+    """DPO, or with several rejected responses MC-PO on all of them: every one counts, as so many pairs do."""
+    from prefopt import get_loss
+
+    if responses == 2:
+        return get_loss("dpo")
+    loss = get_loss("mc_po", num_negatives=responses - 1, sampling="argmax")
+    return replace(loss, spec=replace(loss.spec, select=None))
+
+
+def ours(data: list[dict[str, Any]], settings: dict[str, Any], reference: Any = None) -> float:
+    """Seconds per step of prefopt, with a live reference unless another is given."""
+    from transformers import TrainingArguments
+
+    from prefopt import PreferenceTrainer
+
+    clock = Clock()
     trainer = PreferenceTrainer(
-        model(), TrainingArguments(**settings), objective=loss, train_dataset=made, callbacks=[clock.callback]
+        model(),
+        TrainingArguments(**settings),
+        objective=loss_on(len(data[0]["responses"])),
+        train_dataset=prepared(data),
+        reference=reference,
+        callbacks=[clock.callback],
     )
     trainer.train()
     return clock.per_step()

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from prefopt.cli.train import _speak as speak
+from prefopt.cli.console import shown_progress, speak
 from prefopt.config import load_recipe
 from prefopt.errors import ConfigError, RunError, did_you_mean
 from prefopt.runs import RECIPE, RECORD
@@ -218,36 +214,8 @@ def _run(
 ) -> dict[str, Any] | None:
     from prefopt.diagnostics.diagnosis import diagnose as measure
 
-    with _shown_progress(workers) as progress:
+    with shown_progress("rows", first=workers.first) as progress:
         return measure(subject, out, settings, processes=workers, overwrite=overwrite, progress=progress)
-
-
-@contextmanager
-def _shown_progress(workers: Processes) -> Iterator[Any]:
-    """A bar on a terminal, a line now and then elsewhere, nothing from other processes."""
-    console = Console(stderr=True)
-    if not workers.first:
-        yield None
-    elif console.is_terminal:
-        columns = (TextColumn("diagnosing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console) as bar:
-            task = bar.add_task("")
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-    else:
-        yield _Lines()
-
-
-class _Lines:
-    """Says how far it is every ten seconds, and at the end."""
-
-    def __init__(self) -> None:
-        self.last = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        if time.monotonic() - self.last > 10 or done == total:
-            self.last = time.monotonic()
-            sys.stderr.write(f"rows {done:,}/{total:,}\n")
-            sys.stderr.flush()
 
 
 def _show(summary: dict[str, Any], out: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from prefopt.cli.train import _speak
+from prefopt.cli.console import speak
 from prefopt.config import load_recipe
 from prefopt.errors import ConfigError
 
@@ -33,7 +33,7 @@ def estimate(
     if sharding != "none" and world == 1:
         raise ConfigError(f"--sharding {sharding} divides memory over devices: say how many with --world.")
     loaded = load_recipe(recipe, overrides)
-    _speak()
+    speak()
     from prefopt.train.estimate import estimate as run
 
     found = run(loaded, world=world, sharding=sharding)

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from prefopt.cli.train import _speak
+from prefopt.cli.console import speak
 from prefopt.errors import ConfigError
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -20,7 +20,7 @@ def merge(run: Path, out: Path, *, dtype: str | None = None) -> None:
     """
     if dtype is not None and dtype not in DTYPES:
         raise ConfigError(f"--dtype is one of {', '.join(DTYPES)}; got '{dtype}'.")
-    _speak()
+    speak()
     from prefopt.train.merge import merge as merged
 
     found = merged(run, out, dtype=dtype)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from prefopt.cli.train import _first_process, _speak, together
+from prefopt.cli.console import first_process, shown_progress, speak, together
 from prefopt.config import load_recipe
 from prefopt.errors import ConfigError
 from prefopt.scores import Need
+
+logger = logging.getLogger(__name__)
 
 
 def reference(recipe: Path, overrides: Sequence[str], *, as_json: bool = False) -> None:
     """Fill the cache of a recipe's reference with all responses of its training and evaluation data.
 
-    Raises: `ConfigError`, `DataError` for what the recipe or its data get wrong, and for a recipe without a reference.
+    Raises: `ConfigError`, `DataError` for what the recipe or its data get wrong, and for a recipe without a reference,
+    or with one that no cache can serve.
     """
     loaded = load_recipe(recipe, overrides)
     objective = loaded.objective()
@@ -28,7 +30,12 @@ def reference(recipe: Path, overrides: Sequence[str], *, as_json: bool = False) 
         raise ConfigError(f"loss '{objective.name}' reads no reference; there is nothing to compute.")
     if loaded.reference.cache == "off":
         raise ConfigError("reference.cache is off; with `auto` or a path there is somewhere to write to.")
-    _speak()
+    if loaded.reference.sync is not None:
+        raise ConfigError("reference.sync moves the reference during training, and a cache cannot serve such a run.")
+    speak()
+    if Need.KL in objective.needs:
+        text = "loss '%s' compares whole distributions, which a cache does not hold: it will serve other losses only."
+        logger.warning(text, objective.name)
     from prefopt.scoring.cache import Cache
     from prefopt.train.build import prepare, training_arguments
     from prefopt.train.cached import fill_cache
@@ -43,10 +50,10 @@ def reference(recipe: Path, overrides: Sequence[str], *, as_json: bool = False) 
     live = live_reference(loaded, load_policy(model), scorer, tokenizer)
     live.model.to(args.device).eval()
     rank, world = args.process_index, args.world_size
-    with _progress(sum(map(len, sets)) // world, quiet=as_json) as done:
-        cache, added = fill_cache(loaded, live, tokenizer, objective, sets, rank=rank, world=world, done=done)
+    with shown_progress("reference, rows", first=first_process()) as progress:
+        cache, added = fill_cache(loaded, live, tokenizer, objective, sets, rank=rank, world=world, progress=progress)
     together()
-    if not _first_process():
+    if not first_process():
         return
     cache = Cache.open(cache.folder)  # what the others computed stands in it now
     folder = str(cache.folder)
@@ -55,12 +62,3 @@ def reference(recipe: Path, overrides: Sequence[str], *, as_json: bool = False) 
     else:
         share = f" by this process, of {world}" if world > 1 else ""
         Console().print(f"{added:,} responses computed{share}, {len(cache):,} in {escape(folder)}", soft_wrap=True)
-
-
-@contextmanager
-def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=quiet or not (console.is_terminal and _first_process())) as bar:
-        task = bar.add_task("reference, rows", total=total)
-        yield lambda rows: bar.advance(task, rows)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from prefopt.cli.console import first_process, speak, together
 from prefopt.config import load_recipe
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def train(
 ) -> None:
     """Train from a recipe file and print the result on rank 0."""
     loaded = load_recipe(recipe, overrides)  # before torch is imported: a mistake in the recipe answers at once
-    _speak()
+    speak()
     for warning in loaded.warnings:
         logging.getLogger("prefopt").warning("%s", warning)
     from prefopt.train.build import train as run
@@ -37,43 +36,13 @@ def train(
     result = run(
         loaded, resume=resume, resume_from=resume_from, overwrite=overwrite, dry_run=dry_run, on_plan=_show_plan
     )
-    if _first_process():
+    if first_process():
         _show(result)
     together()
 
 
-def _first_process() -> bool:
-    return os.environ.get("RANK", "0") == "0"
-
-
-def together() -> None:
-    """Wait for all processes and end their group: one that leaves early takes its threads down and fails the launch."""
-    from torch import distributed
-
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.barrier()
-        distributed.destroy_process_group()
-
-
-def _speak() -> None:
-    """Our own log lines on stderr, from the first process; the chatter of other libraries is switched off."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    for name in ("prefopt", "data_tools"):
-        logger = logging.getLogger(name)
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO if _first_process() else logging.ERROR)
-        logger.propagate = False
-    import transformers
-    from datasets import disable_progress_bars
-
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    disable_progress_bars()
-
-
 def _show_plan(plan: dict[str, Any]) -> None:
-    if not _first_process():
+    if not first_process():
         return
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in plan.items():

@@ -13,7 +13,7 @@ from typing import Any
 
 from prefopt.config.data_rules import DATA_RULES
 from prefopt.config.output_rules import OUTPUT_RULES
-from prefopt.config.paths import short
+from prefopt.config.paths import CACHES, short
 from prefopt.config.report_rules import REPORT_RULES
 from prefopt.config.sections import DataSection, EvaluationSection, ModelSection, ReferenceSection
 from prefopt.config.training import unused_arguments, value_of
@@ -117,7 +117,7 @@ def sync_can_act(reference: ReferenceSection, model: ModelSection) -> Iterator[P
 
 
 def cache_holds_enough(reference: ReferenceSection, objective: Objective) -> Iterator[Problem]:
-    if Need.KL in objective.needs and reference.cache not in ("auto", "off", "columns"):
+    if Need.KL in objective.needs and reference.cache not in CACHES:
         text = f"loss '{objective.name}' compares whole distributions with the reference, and a cache holds only the"
         yield Problem(
             f"reference.cache: {text} log-probabilities of the responses' tokens. Write `cache: off`.",

@@ -149,7 +149,7 @@ class TokenSampler(MicroBatches):
         self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
         self.lengths = np.asarray(lengths, np.int64)
         self.rounded = _rounded_up(self.lengths)
-        self.bounds = _cut(np.sort(self.rounded), budget)
+        self.bounds = cut_by_tokens(np.sort(self.rounded), budget)
 
     @property
     def too_long(self) -> int:
@@ -182,8 +182,11 @@ def _rounded_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return rounded
 
 
-def _cut(ascending: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
-    """Where micro-batches begin, and the end: each holds as many rows as fit beside its longest."""
+def cut_by_tokens(ascending: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
+    """Where batches of rows in the order of their lengths begin, and the end: as many rows as fit beside the longest.
+
+    A row that is longer than the budget stands alone.
+    """
     bounds, start = [0], 0
     for row, length in enumerate(ascending.tolist()):
         if row > start and (row + 1 - start) * length > budget:

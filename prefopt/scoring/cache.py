@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from prefopt.errors import ConfigError, RunError
 from prefopt.runs import read_json, write_bytes, write_json
 from prefopt.scores import TokenStats
 from prefopt.scoring.layout import Batch
+
+logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -225,11 +228,12 @@ def fill(
     """Compute and write what these batches hold that the cache does not; returns the number of responses added.
 
     Written in parts, each whole or not at all: whatever ends this, the parts stay, and the next call goes on. Several
-    processes may write to one folder. `done` is told the number of rows of each batch.
+    processes may write to one folder. `done` is told the number of rows of each batch. A value that is not finite is
+    kept, so that training says of it what it says of a live one, and the responses that have one are counted aloud.
     """
     keys: list[Keys] = []
     values: list[NDArray[np.float32]] = []
-    added, since, computed = 0, time.monotonic(), set[bytes]()
+    added, broken, since, computed = 0, 0, time.monotonic(), set[bytes]()
     for batch in batches:
         wanted = keys_of_batch(batch)
         missing = (cache.find(wanted) < 0) & [key.tobytes() not in computed for key in wanted]
@@ -239,12 +243,15 @@ def fill(
             keys.append(wanted[missing])
             values += [part for part, new in zip(each, missing, strict=True) if new]
             added += int(missing.sum())
+            broken += sum(not np.isfinite(part).all() for part, new in zip(each, missing, strict=True) if new)
         done(len(batch["mask"]))
         if values and (time.monotonic() - since > _PART_SECONDS or sum(map(len, values)) > _PART_VALUES):
             _write(cache, keys, values)
             keys, values, since = [], [], time.monotonic()
     if values:
         _write(cache, keys, values)
+    if broken:
+        logger.warning("the reference gives %d responses a log-probability that is not finite.", broken)
     return added
 
 

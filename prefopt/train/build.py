@@ -191,6 +191,7 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
         tokens_per_batch=recipe.scoring.tokens_per_batch,
         run=None if dry_run else run,
         row_evaluation=None if generation is None else AnswerEvaluation(**generation.model_dump()),
+        # what is saved comes before the state, which makes a checkpoint whole
         callbacks=[ProgressLines(), *moving, state, *probes, alarms],
     )
     state.trainer = trainer

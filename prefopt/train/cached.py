@@ -6,23 +6,25 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from prefopt.config import Recipe
 from prefopt.data import rows as columns
 from prefopt.data.collate import Collator
-from prefopt.data.sampler import Pick, PickedRows, Rows
+from prefopt.data.sampler import Pick, PickedRows, Rows, cut_by_tokens
 from prefopt.errors import ConfigError, RunError
 from prefopt.losses import Objective
 from prefopt.scores import Need
 from prefopt.scoring.cache import Cache, CachedReference, Piece, fill, keys_of, largest_gap, prepare
 from prefopt.scoring.layout import Batch
 from prefopt.scoring.reference import ModelReference
+from prefopt.train.preflight import allowed_gap
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +75,7 @@ def _responses(row: dict[str, Any]) -> tuple[list[list[int]], list[list[bool]]]:
     return [*row[columns.RESPONSES], *other], [*row[columns.MASKS], *([True] * len(ids) for ids in other)]
 
 
-class Unpicked:
+class LoadedRows:
     """Rows as the trainer's loader hands them out, by number."""
 
     def __init__(self, rows: Rows, objective: Objective) -> None:
@@ -107,7 +109,8 @@ def served(
     if asked == "auto" and not place.is_dir():
         return None
     cache = Cache.open(place, key)
-    wanted = keys_of(piece for rows in sets for row in pieces(Unpicked(rows, objective)) for piece in row)
+    seen = [LoadedRows(rows, objective) for rows in sets]
+    wanted = keys_of(piece for rows in seen for row in pieces(rows) for piece in row)
     missing = int((cache.find(wanted) < 0).sum())
     if missing:
         text = f"the reference cache {place} lacks {missing:,} of the {len(wanted):,} responses of this run"
@@ -116,8 +119,7 @@ def served(
         logger.warning("%s, so the reference is computed live; `prefopt reference RECIPE` adds them.", text)
         return None
     reference = CachedReference(cache, live.describe()["kind"], live.identity)
-    first = Unpicked(sets[0], objective)
-    verify(reference, live, collator([first[number] for number in range(min(4, len(first)))]))
+    verify(reference, live, collator([seen[0][number] for number in range(min(4, len(seen[0])))]))
     return reference
 
 
@@ -126,17 +128,12 @@ def verify(cached: CachedReference, live: ModelReference, batch: Batch) -> None:
     device = next(live.model.parameters()).device
     batch = {name: value.to(device) for name, value in batch.items()}
     gap = largest_gap(cached(batch).logps, live(batch).logps, batch["mask"])
-    if not gap <= tolerance(live):
+    allowed = allowed_gap(live.model, live.scorer)
+    if not gap <= allowed:
         raise RunError(
             f"the reference cache {cached.cache.folder} and the live reference differ by {gap:.3g} nats on a token of "
-            f"the first rows (allowed {tolerance(live):g}). Remove the folder and run `prefopt reference` again."
+            f"the first rows (allowed {allowed:g}). Remove the folder and run `prefopt reference` again."
         )
-
-
-def tolerance(live: ModelReference) -> float:
-    """By how much a token's log-probability may differ between batches and machines, nats."""
-    full = live.scorer.autocast is None and next(live.model.parameters()).dtype == torch.float32
-    return 1e-3 if full else 0.1
 
 
 def fill_cache(
@@ -148,47 +145,47 @@ def fill_cache(
     *,
     rank: int = 0,
     world: int = 1,
-    done: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Cache, int]:
     """Compute what the recipe's cache lacks of these sets; returns the cache and how many responses were added.
 
-    With several processes each computes its share of the rows.
+    With several processes each computes its share of the rows. `progress` is told of its rows how many are done.
     """
     key = identity(recipe, live, tokenizer)
     place = folder(recipe, key)
     cache = prepare(place, key, about={"model": live.identity.get("model"), "reference": live.describe()["kind"]})
-    pad = tokenizer.pad_token_id
-    device = next(live.model.parameters()).device
-    batches = _batches([Unpicked(rows, objective) for rows in sets], Collator(0 if pad is None else pad), rank, world)
+    pad, device = tokenizer.pad_token_id, next(live.model.parameters()).device
+    collator = Collator(0 if pad is None else pad)
+    seen = [LoadedRows(rows, objective) for rows in sets]
+    mine = _distinct(seen)[rank::world]
+    bounds = cut_by_tokens(np.array([length for length, _, _ in mine], np.int64), _TOKENS)
+    groups = [mine[start:end] for start, end in pairwise(bounds)]
+    batches = (collator([_whole(seen[which][number]) for _, which, number in group]) for group in groups if group)
     on_device = ({name: value.to(device) for name, value in batch.items()} for batch in batches)
+    finished = 0
+
+    def done(rows: int) -> None:
+        nonlocal finished
+        finished += rows
+        if progress is not None:
+            progress(finished, len(mine))
+
     added = fill(cache, on_device, live, done=done)
     return Cache.open(place, key), added
 
 
-def _batches(sets: Sequence[Unpicked], collator: Collator, rank: int, world: int) -> Iterator[Batch]:
-    """Every row of the sets with all its responses, rows of like length together."""
-    seen, lengths = set[bytes](), []
+def _distinct(sets: Sequence[LoadedRows]) -> list[tuple[int, int, int]]:
+    """Length in tokens, set and number of each row, the shortest first; one that another set holds too comes once."""
+    seen, found = set[bytes](), []
     for which, rows in enumerate(sets):
         for number, row in enumerate(pieces(rows)):
             content = keys_of(row).tobytes()
-            if row and content not in seen:  # sets may share rows, and ranks must not compute them twice
+            if row and content not in seen:
                 seen.add(content)
-                lengths.append((len(row[0].prompt) + sum(len(piece.response) for piece in row), which, number))
-    for group in _grouped(sorted(lengths)[rank::world]):
-        yield collator([_whole(sets[which][number]) for _, which, number in group])
+                found.append((len(row[0].prompt) + sum(len(piece.response) for piece in row), which, number))
+    return sorted(found)
 
 
 def _whole(row: dict[str, Any]) -> dict[str, Any]:
     responses, masks = _responses(row)
     return {columns.PROMPT_IDS: row[columns.PROMPT_IDS], columns.RESPONSES: responses, columns.MASKS: masks}
-
-
-def _grouped(lengths: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
-    group: list[tuple[int, int, int]] = []
-    for item in lengths:
-        if group and (len(group) + 1) * item[0] > _TOKENS:
-            yield group
-            group = []
-        group.append(item)
-    if group:
-        yield group

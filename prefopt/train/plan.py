@@ -11,7 +11,7 @@ import torch
 from transformers import TrainingArguments
 
 from prefopt.config import Recipe
-from prefopt.data.sampler import BatchSampler
+from prefopt.data.sampler import BatchSampler, TokenSampler
 from prefopt.data.tokenize import Prepared
 from prefopt.losses import Objective
 from prefopt.scoring.layout import padding
@@ -25,7 +25,8 @@ def effective_plan(
     """What is about to happen, in the terms that decide it."""
     args, model = trainer.args, trainer.model
     some, everything = trainable(model)
-    per_epoch = -(-len(trainer.train_sampler()) // args.gradient_accumulation_steps)
+    sampler = trainer.train_sampler()
+    per_epoch = -(-len(sampler) // args.gradient_accumulation_steps)
     steps = args.max_steps if args.max_steps > 0 else -(-int(args.num_train_epochs * per_epoch * 1000) // 1000)
     return {
         "objective": ", ".join(_objective_words(objective)),
@@ -37,7 +38,7 @@ def effective_plan(
         "precision": f"weights {recipe.model.dtype}, products {_precision(args, recipe)}",
         "reference": trainer.reference.describe() | _movement(recipe),
         "rows": {name: len(p.rows) for name, p in prepared.items()},
-        "rows per step": _rows_per_step(trainer),
+        "rows per step": _rows_per_step(sampler, args),
         "steps": steps,
         "learning rate": f"{args.learning_rate:g}, {getattr(args.lr_scheduler_type, 'value', args.lr_scheduler_type)}",
         "log-probabilities": _log_probabilities(trainer),
@@ -58,8 +59,7 @@ def _movement(recipe: Recipe) -> dict[str, str]:
     return {} if sync is None else {"moves": f"every {sync.every} steps, {sync.mix:g} of the way to the policy"}
 
 
-def _rows_per_step(trainer: PreferenceTrainer) -> str:
-    args, sampler = trainer.args, trainer.train_sampler()
+def _rows_per_step(sampler: BatchSampler | TokenSampler, args: TrainingArguments) -> str:
     times = f"{args.gradient_accumulation_steps} accumulation x {args.world_size} processes"
     if isinstance(sampler, BatchSampler):
         batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -74,10 +74,10 @@ def settled_plan(trainer: PreferenceTrainer, *, most: int = 200) -> dict[str, st
     """What the first rows decided: how rows are laid out, and which share of the computed positions of the first
     batches will hold no token.
     """
-    sums = torch.zeros(2)
-    for picks in itertools.islice(trainer.train_sampler(), most):
+    way, sums = trainer.scorer.settled(trainer.model), torch.zeros(2)
+    for picks in itertools.islice(trainer.train_sampler(), most) if way != "packed" else ():  # which pads nothing
         rows = [trainer.train_dataset[pick.row] for pick in picks]
-        sums += torch.stack(padding(trainer.collator(rows), trainer.scorer.settled(trainer.model)))
+        sums += torch.stack(padding(trainer.collator(rows), way))
     share = float(sums[0] / sums[1].clamp(min=1))
     return {"log-probabilities": _log_probabilities(trainer), "padding": f"{share:.1%} of the computed positions"}
 

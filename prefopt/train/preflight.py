@@ -16,6 +16,7 @@ from prefopt.scoring.heads import causal_model
 
 if TYPE_CHECKING:
     from prefopt.data.sampler import Rows
+    from prefopt.scoring.policy import Scorer
     from prefopt.train.trainer import PreferenceTrainer
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,12 @@ def warn_of_one_label(rows: Any, objective: Objective) -> None:
         logger.warning(text, len(rows), kind, objective.name)
 
 
+def allowed_gap(model: nn.Module, scorer: Scorer) -> float:
+    """By how much a token's log-probability may differ between two ways to compute one thing, nats."""
+    full = scorer.autocast is None and next(model.parameters()).dtype == torch.float32
+    return 1e-3 if full else 0.1
+
+
 @torch.no_grad()
 def check_first_rows(trainer: PreferenceTrainer, *, same_reference: bool, rows: int = 4) -> dict[str, float]:
     """Score a few rows as training will, in training mode.
@@ -99,7 +106,7 @@ def check_first_rows(trainer: PreferenceTrainer, *, same_reference: bool, rows: 
     if reference is None:
         return {}
     gap = float((policy - reference.logps).masked_fill(~batch["mask"], 0).abs().max())
-    tolerance = 0.1 if trainer.scorer.autocast is not None or next(model.parameters()).dtype != torch.float32 else 1e-3
+    tolerance = allowed_gap(model, trainer.scorer)
     if not gap <= tolerance:
         raise RunError(
             f"policy and reference should be equal before the first step, but differ by up to {gap:.4g} nats per "

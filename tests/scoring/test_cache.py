@@ -161,3 +161,19 @@ def test_files_are_readable_by_others_than_prefopt(tmp_path: Path) -> None:
 def test_distributions_are_not_in_a_cache(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a cache holds log-probabilities of tokens, not distributions"):
         CachedReference(Cache.open(filled(tmp_path / "c")))(next(batches()), distributions=True)
+
+
+def test_values_that_are_no_numbers_are_kept_and_counted_aloud(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(batch: Any) -> Any:
+        stats = LIVE(batch)
+        stats.logps[0, 1, 0] = torch.nan
+        return stats
+
+    folder = tmp_path / "c"
+    fill(prepare(folder, IDENTITY), batches(12), broken)
+    assert "the reference gives 1 responses a log-probability that is not finite" in caplog.text
+    found = CachedReference(Cache.open(folder))(next(batches(12))).logps
+    assert found[0, 1, 0].isnan()
+    assert int(found.isnan().sum()) == 1

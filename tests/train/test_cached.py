@@ -111,5 +111,7 @@ def test_what_has_no_cache_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "loss 'simpo' reads no reference; there is nothing to compute" in capsys.readouterr().err
     assert main(["reference", written(tmp_path), "reference.cache=off"]) == 2
     assert "reference.cache is off" in capsys.readouterr().err
+    assert main(["reference", written(tmp_path, reference={"sync": {"every": 2}})]) == 2
+    assert "a cache cannot serve such a run" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="compares whole distributions with the reference"):
         recipe(tmp_path, loss={"name": "tdpo1"}, reference={"cache": "here"})
