@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,51 @@ def test_claims_and_summary_agree(tmp_path: Path) -> None:
         assert found[key].value == pytest.approx(summary["chosen"][name], rel=1e-9)
     for side in ("chosen", "rejected", "other"):
         assert found[f"branch_{side}_now"].value == pytest.approx(summary["branch"][side]["now"], rel=1e-9)
+
+
+def test_the_tokens_that_gained_most_are_rebuilt_from_the_table(tmp_path: Path) -> None:
+    draw = random.Random(2)
+    rows = made.pairs(250)
+    for row in rows:
+        gainer = draw.choices([f" word {k}" for k in range(14)], weights=range(1, 15))[0]
+        row |= {"branch_gainer": gainer, "branch_gain": draw.random()}
+    for row in rows[:20]:
+        row |= {name: None for name in row if name.startswith("branch_")}
+    folder = made.diagnosis(tmp_path / "some", rows)
+    gains: dict[str, list[float]] = {}
+    for row in pq.read_table(folder / "pairs.parquet").to_pylist():
+        if row["branch_gainer"] is not None:
+            gains.setdefault(row["branch_gainer"], []).append(row["branch_gain"])
+    expected = sorted(
+        ((f"“{token}”", len(all_)) for token, all_ in gains.items()), key=lambda kind: (-kind[1], kind[0])
+    )
+    (column,) = build_report([folder]).columns
+    assert [(token, count) for token, count, _ in column.gainers] == expected[:10]
+    for token, count, gain in column.gainers:
+        assert gain == pytest.approx(sum(gains[token.strip("“”")]) / count, rel=1e-9)
+
+
+NUMBER = re.compile(r"[-+−]?\d[\d,.]*(?: %)?")
+
+
+@pytest.mark.parametrize(("moved", "rebuilt"), [(True, AFTER), (False, BEFORE)])
+def test_the_words_hold_no_other_number(
+    tmp_path: Path, moved: bool, rebuilt: dict[str, Callable[[Rows], float]]
+) -> None:
+    """Every number in the headline and its sentences is one rebuilt from the table, an end of its interval, a count of
+    rows of the table, or part of a name."""
+    folder = made.diagnosis(tmp_path / "some", made.pairs(250, moved=moved))
+    rows = pq.read_table(folder / "pairs.parquet").to_pylist()
+    (column,) = build_report([folder]).columns
+    by = {claim.key: claim for claim in column.findings.claims}
+    known = {"95 %", str(len(rows))}  # of "95 % interval", and all pairs
+    known |= {"10 %"} if not moved else {str(sum(row["chosen_delta"] < 0 for row in rows))}  # "under 10 % ... differ"
+    for key, rebuild in rebuilt.items():
+        texts = [written(rebuild(rows), by[key].unit), f"{rebuild(rows):+.2f}".replace("-", "−"), by[key].interval]
+        known |= {number for text in texts for number in NUMBER.findall(text)}
+    for sentence in (column.findings.verdict, *column.findings.sentences):
+        for number in NUMBER.findall(sentence):
+            assert number.rstrip(".,") in known, (number, sentence)
 
 
 def test_every_number_of_the_sentences_is_a_claim(tmp_path: Path) -> None:
