@@ -111,7 +111,7 @@ def _alone(found: list[Any]) -> list[Any]:
 class Probes:
     """A probe set at work: reads this process's share, compares with the start, and writes tables into `folder`.
 
-    `batch_size` is in rows. `start` is known once `begin` was called.
+    `batch_size` is in rows. One process `writes`. `start` is known once `begin` was called.
     """
 
     probes: ProbeSet
@@ -122,6 +122,7 @@ class Probes:
     rank: int = 0
     world: int = 1
     gather: Gather = _alone
+    writes: bool = True
     start: list[Reading] = field(default_factory=list)
 
     @property
@@ -133,7 +134,7 @@ class Probes:
         """Read the start and keep it, for this process and for one that resumes. Collective."""
         self.start = self._read(model)
         everything = self.gather(list(zip(self.mine, self.start, strict=True)))
-        if self.rank == 0:
+        if self.writes:
             self.folder.mkdir(parents=True, exist_ok=True)
             save_start(self.folder / START, self.probes.ids, dict(everything))
 
@@ -150,7 +151,7 @@ class Probes:
         for number, now, then in zip(self.mine, self._read(model, self.start), self.start, strict=True):
             found.append((number, self.probes.records(number, now, then)))
         records = [record for _, some in sorted(self.gather(found), key=lambda one: one[0]) for record in some]
-        if self.rank == 0:
+        if self.writes:
             self._write(records, step)
         return probe_metrics(records)
 

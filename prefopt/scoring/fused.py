@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.functional import linear
 
 from prefopt.scoring.chunked import even_parts
@@ -24,10 +25,10 @@ from prefopt.scoring.heads import Head
 
 
 def is_plain(head: Head) -> bool:
-    """Whether the head's weight is the whole of it: no adapter, no quantization, no hook that fetches or casts it."""
-    module = head.module
-    hooked = module._forward_hooks or module._forward_pre_hooks
-    return type(module) is nn.Linear and type(module.weight) is nn.Parameter and not hooked and module.weight.dim() == 2
+    """Whether the head's weight is the whole of it: no adapter, no quantization. Hooks run around what we compute."""
+    kind = type(head.module)
+    linear = kind is nn.Linear or (issubclass(kind, FSDPModule) and kind.__mro__[2] is nn.Linear)
+    return linear and type(head.module.weight) is nn.Parameter and head.module.weight.dim() == 2
 
 
 def fused_logps(hidden: Tensor, labels: Tensor, head: Head, *, chunk: int) -> Tensor:

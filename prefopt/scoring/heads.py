@@ -3,17 +3,22 @@
 The chunked backend projects hidden states itself, so it must know the head exactly: weight, bias, scale, soft cap. What
 a model's config declares is read here; `verify_head` then compares with the model's own logits, so that an unknown kind
 of head is refused instead of silently scored wrongly.
+
+What is computed from a head's weight runs in place of the head's forward (`in_place_of`). Whoever shares weights out
+over devices (FSDP, ZeRO 3) gathers those of a module for its forward and its backward, and so for ours.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from prefopt.errors import ConfigError
 
@@ -29,11 +34,19 @@ class Head:
     scale: float = 1.0
     cap: float | None = None
 
+    @property
+    def vocabulary(self) -> int:
+        """The number of logits of a token."""
+        return int(getattr(self.module, "out_features", None) or len(self.module.weight))  # type: ignore[arg-type]
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits in float32 or wider, `[..., H] -> [..., V]`."""
         # through the module, not its weight: adapters on the head act, and autocast decides the precision of the
-        # product
-        logits = self.module(hidden)
+        # product; not through its hooks, which gather and release weights and have run where this is part of a forward
+        return self.finished(self.module.forward(hidden))
+
+    def finished(self, logits: Tensor) -> Tensor:
+        """What the model makes of the head's own output `[..., V]`."""
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if self.scale != 1.0:
             logits = logits * self.scale
@@ -54,6 +67,11 @@ def causal_model(model: nn.Module) -> Any:
             inner = inner.module
         else:
             return inner
+
+
+def sharded(model: nn.Module) -> bool:
+    """Whether each device holds a part of the weights only (FSDP 2, ZeRO 3), so that all must run what one runs."""
+    return any(isinstance(p, DTensor) or hasattr(p, "ds_id") for p in model.parameters())
 
 
 def keeps_logits(model: nn.Module) -> bool:
@@ -107,22 +125,54 @@ def last_hidden_states(model: nn.Module) -> Iterator[list[Tensor]]:
         handle.remove()
 
 
+@contextmanager
+def in_place_of(module: nn.Module, compute: Callable[[Tensor], Tensor]) -> Iterator[list[Tensor]]:
+    """Inside the block, the module's next call computes this of its input, and what comes out of it is collected."""
+    collected: list[Tensor] = []
+    own = vars(module).get("forward")
+
+    def restore() -> None:
+        vars(module).pop("forward", None)
+        if own is not None:
+            module.forward = own
+
+    def once(hidden: Tensor) -> Tensor:
+        restore()
+        return compute(hidden)
+
+    # behind the hooks of others: one that brings weights back in the backward pass may hang itself on its own tensor
+    handle = module.register_forward_hook(lambda _module, _args, output: collected.append(output))
+    module.forward = once
+    try:
+        yield collected
+    finally:
+        handle.remove()
+        restore()
+
+
 @torch.no_grad()
 def verify_head(model: nn.Module, head: Head, *, tolerance: float = 1e-3) -> None:
-    """Compare the head's logits with the model's own on a few token ids.
+    """Compare what should come of the head's output on a few token ids with the model's own logits.
 
     Raises: `ConfigError` when they differ by more than `tolerance` relative to the largest logit.
     """
-    inner = causal_model(model)
-    device = next(inner.parameters()).device
-    vocabulary = inner.get_input_embeddings().weight.shape[0]
-    ids = torch.arange(1, 9, device=device).remainder(vocabulary).unsqueeze(0)
-    with last_hidden_states(model) as hidden:
-        own = inner(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits.float()
-    ours = head.logits(hidden[0]).float()
-    gap = (own - ours).abs().max() / own.abs().max().clamp(min=1e-6)
+    asked = model if sharded(model) else causal_model(model)  # not through wrappers: other ranks do not wait
+    device = next(model.parameters()).device
+    ids = torch.arange(1, 9, device=device).remainder(head.vocabulary).unsqueeze(0)
+    said: list[Tensor] = []
+
+    def listen(_module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        # where weights are shared out they may be gone by now
+        said.append(head.finished(output) if sharded(model) else head.logits(args[0]))
+
+    handle = head.module.register_forward_hook(listen)
+    try:
+        own = asked(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits.float()
+    finally:
+        handle.remove()
+    gap = (own - said[-1].float()).abs().max() / own.abs().max().clamp(min=1e-6)
     if not gap <= tolerance:
         raise ConfigError(
-            f"{type(inner).__name__} changes its logits after the head in a way prefopt does not know "
+            f"{type(causal_model(model)).__name__} changes its logits after the head in a way prefopt does not know "
             f"(relative difference {gap:.2g}); use scoring.backend: plain."
         )

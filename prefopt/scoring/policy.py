@@ -16,7 +16,7 @@ from prefopt.scoring.attention import attention_inputs, let_pack, packs, windows
 from prefopt.scoring.chunked import chunk_tokens, chunked_statistics
 from prefopt.scoring.distributions import Distributions
 from prefopt.scoring.fused import fused_logps, is_plain, trl_logps
-from prefopt.scoring.heads import Head, causal_model, find_head, keeps_logits, last_hidden_states, verify_head
+from prefopt.scoring.heads import Head, causal_model, find_head, in_place_of, keeps_logits, sharded, verify_head
 from prefopt.scoring.layout import Batch, Layout, separate, shared_prefix
 from prefopt.scoring.modes import evaluating
 from prefopt.scoring.tokens import token_statistics
@@ -80,22 +80,15 @@ class Scorer:
     ) -> TokenStats:
         """The same of a batch that is laid out."""
         head, names = self.head(model), sorted(set(wanted) & STATISTICS)
+        if sharded(model) and (distributions or reference is not None):
+            head = None  # the two models' heads would be needed at once, and each is whole in its own forward only
         with self._precision(model):
             if head is None:
                 values = _logits(model, layout)
                 known = None if reference is None else reference.logits(slice(None))
                 flat = token_statistics(values, layout.labels, names, known)
             else:
-                values, vocabulary = _hidden(model, layout)
-                chunk = self.chunk or chunk_tokens(vocabulary)
-                if not names and self.backend == "trl":
-                    flat = trl_logps(values, layout.labels, head).unsqueeze(-1)
-                elif not names and is_plain(head):
-                    flat = fused_logps(values, layout.labels, head, chunk=chunk).unsqueeze(-1)
-                else:
-                    flat = chunked_statistics(
-                        values, layout.labels, head, chunk=chunk, wanted=names, reference=reference
-                    )
+                values, flat = self._by_head(model, layout, head, names, reference)
         empty = flat.new_zeros(layout.mask.shape)
         logps, *rest = (empty.masked_scatter(layout.mask, column) for column in flat.unbind(-1))
         statistics: dict[str, Tensor] = {need.value: value for need, value in zip(names, rest, strict=True)}
@@ -105,6 +98,28 @@ class Scorer:
             statistics["sum_squares"] = statistics["sum_squares"].detach()
         own = Distributions(values, head) if distributions else None
         return TokenStats(logps, **statistics, distributions=own)
+
+    def _by_head(
+        self, model: nn.Module, layout: Layout, head: Head, names: list[Need], reference: Distributions | None
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden states that predict the scored tokens, `[K, H]`, and statistics of these, `[K, 1 + len(names)]`."""
+        chunk, labels, kept = self.chunk or chunk_tokens(head.vocabulary), layout.labels, []
+        columns, rows = _columns(layout)
+
+        def compute(hidden: Tensor) -> Tensor:
+            values = hidden[0] if rows is None else hidden[rows]
+            kept.append(values)
+            if not names and self.backend == "trl":
+                flat = trl_logps(values, labels, head).unsqueeze(-1)
+            elif not names and is_plain(head):
+                flat = fused_logps(values, labels, head, chunk=chunk).unsqueeze(-1)
+            else:
+                flat = chunked_statistics(values, labels, head, chunk=chunk, wanted=names, reference=reference)
+            return torch.stack([flat])  # of logits' rank, for what models do to logits; no view, which FSDP warns of
+
+        with in_place_of(head.module, compute) as answers:
+            _forward(model, layout, logits_to_keep=columns)
+        return kept[0], answers[0][0]
 
     def _precision(self, model: nn.Module) -> torch.autocast:
         device = next(model.parameters()).device.type
@@ -119,7 +134,7 @@ class Scorer:
             return separate(batch)
         key = id(causal_model(model))
         if key not in self._arranged:
-            settled = self._settle_layout(causal_model(model), batch)  # not through wrappers: other ranks do not wait
+            settled = self._settle_layout(model, batch)
             if settled is None:
                 return separate(batch)
             self._arranged[key] = settled
@@ -135,8 +150,11 @@ class Scorer:
 
     def _settle_layout(self, model: nn.Module, batch: Batch) -> Arrangement | None:
         """None when these rows decide nothing: their log-probabilities are not finite in any layout."""
+        shared = sharded(model)  # then every rank is here, and gradients of whole weights are nowhere
+        asked = model if shared else causal_model(model)  # not through wrappers: other ranks do not wait
         try:
-            return compare_layouts(model, _few(batch), replace(self, _heads={}, _arranged={}))
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not shared):
+                return compare_layouts(asked, _few(batch), replace(self, _heads={}, _arranged={}))
         except ConfigError as error:
             if self.layout == "shared_prefix":
                 raise
@@ -168,23 +186,22 @@ class Scorer:
         return head
 
 
-def _hidden(model: nn.Module, layout: Layout) -> tuple[Tensor, int]:
-    """Hidden states that predict the scored tokens, `[K, H]`, and the size of the vocabulary they predict."""
-    nothing = torch.empty(0, dtype=torch.long, device=layout.input_ids.device)
-    with last_hidden_states(model) as hidden:
-        output = _forward(model, layout, logits_to_keep=nothing)
-    return hidden[-1][layout.rows, layout.columns], output.logits.shape[-1]
+def _columns(layout: Layout) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+    """The columns a model is to keep, and where among them the scored tokens are predicted: everywhere if None."""
+    if layout.pieces is not None:
+        return layout.columns, None
+    first = int(layout.columns.min()) if len(layout.columns) else 0
+    kept = torch.arange(first, layout.input_ids.shape[1], device=layout.input_ids.device)
+    return kept, (layout.rows, layout.columns - first)
 
 
 def _logits(model: nn.Module, layout: Layout) -> Tensor:
     """Logits that predict the scored tokens, `[K, V]`."""
-    if keeps_logits(model) and len(layout.columns):
-        first = int(layout.columns.min())
-        window = torch.arange(first, layout.input_ids.shape[1], device=layout.input_ids.device)
-        logits = _forward(model, layout, logits_to_keep=window).logits
-    else:
-        first, logits = 0, _forward(model, layout).logits
-    return logits[layout.rows, layout.columns - first]  # type: ignore[no-any-return]
+    if not keeps_logits(model):
+        return _forward(model, layout).logits[layout.rows, layout.columns]  # type: ignore[no-any-return]
+    columns, places = _columns(layout)
+    logits = _forward(model, layout, logits_to_keep=columns).logits
+    return logits[0] if places is None else logits[places]  # type: ignore[no-any-return]
 
 
 def _forward(model: nn.Module, layout: Layout, **options: Tensor) -> Any:
@@ -207,18 +224,28 @@ def compare_layouts(model: nn.Module, batch: Batch, scorer: Scorer) -> Arrangeme
     config = causal_model(model).config.get_text_config()
     before = config._attn_implementation
     expected = _measured(model, batch, scorer, "separate")
-    if not expected[0][batch["mask"]].isfinite().all():
+    broken = None if expected[0][batch["mask"]].isfinite().all() else "not finite"
+    if _first_said(broken, model):
         return None
     try:
         let_pack(model)
-        _compare(model, expected, _measured(model, batch, scorer, "packed"), batch, scorer)
+        _compare(model, expected, "packed", batch, scorer)
         return "packed"
     except ConfigError as error:
         if packs(model):
             causal_model(model).set_attn_implementation(before)
         logger.info("scoring: rows are padded, because %s", error)
-    _compare(model, expected, _measured(model, batch, scorer, "padded"), batch, scorer)
+    _compare(model, expected, "padded", batch, scorer)
     return "padded"
+
+
+def _first_said(problem: str | None, model: nn.Module) -> str | None:
+    """The problem, or where weights are shared out the first of any rank: all must go the same way."""
+    if not sharded(model):
+        return problem
+    found: list[str | None] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(found, problem)
+    return next((one for one in found if one), None)
 
 
 Measured = tuple[Tensor, tuple[Tensor, ...]]
@@ -238,18 +265,23 @@ def _measured(model: nn.Module, batch: Batch, scorer: Scorer, way: Arrangement) 
         return logps.detach(), torch.autograd.grad((logps * slope).sum(), weights) if weights else ()
 
 
-def _compare(model: nn.Module, expected: Measured, found: Measured, batch: Batch, scorer: Scorer) -> None:
-    inner = causal_model(model)
-    kind = type(inner).__name__
+def _compare(model: nn.Module, expected: Measured, way: Arrangement, batch: Batch, scorer: Scorer) -> None:
+    problem = _first_said(_difference(model, expected, _measured(model, batch, scorer, way), batch, scorer), model)
+    if problem is not None:
+        raise ConfigError(f"{type(causal_model(model)).__name__} {problem}")
+
+
+def _difference(model: nn.Module, expected: Measured, found: Measured, batch: Batch, scorer: Scorer) -> str | None:
     gap = (expected[0] - found[0]).abs()[batch["mask"]]
-    half = scorer.autocast is not None or next(inner.parameters()).dtype in (torch.float16, torch.bfloat16)
+    half = scorer.autocast is not None or next(model.parameters()).dtype in (torch.float16, torch.bfloat16)
     mean, largest = _HALF_PRECISION if half else _FULL_PRECISION
     if len(gap) and not (gap.mean() <= mean and gap.max() <= largest):
-        raise ConfigError(f"{kind} gives other log-probabilities with a shared prefix, {gap.max():.2g} nats apart")
+        return f"gives other log-probabilities with a shared prefix, {gap.max():.2g} nats apart"
     for one, other in zip(expected[1], found[1], strict=True):
         apart = (one - other).norm() / one.norm().clamp(min=1e-12)
         if not apart <= (0.3 if half else 1e-2):
-            raise ConfigError(f"{kind} gives another gradient with a shared prefix, {apart:.2g} apart in relative norm")
+            return f"gives another gradient with a shared prefix, {apart:.2g} apart in relative norm"
+    return None
 
 
 def _few(batch: Batch, *, responses: int = 3) -> Batch:

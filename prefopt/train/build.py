@@ -43,7 +43,8 @@ from prefopt.train.preflight import check_first_rows, check_vocabulary, warn_of_
 from prefopt.train.probing import probing
 from prefopt.train.progress import ProgressLines
 from prefopt.train.references import choose_reference, default_scorer
-from prefopt.train.refusals import check_window, refuse_data_parallel, refuse_sharded_weights
+from prefopt.train.refusals import check_window, refuse_data_parallel
+from prefopt.train.sharding import check_sharded_recipe, keep_whole
 from prefopt.train.state import CheckpointState, check_probe, check_resume, newest_checkpoint
 from prefopt.train.sync import MoveReference
 from prefopt.train.trainer import PreferenceTrainer
@@ -88,7 +89,11 @@ def train(
     trainer = parts.trainer
     checkpoint, step = _checkpoint(parts, resume_from) if resume else (None, -1)
     fresh = recipe.reference.source == "initial" and checkpoint is None
-    plan = parts.plan | check_first_rows(trainer, same_reference=fresh) | settled_plan(trainer)
+    if trainer.sharding is None:
+        plan = parts.plan | check_first_rows(trainer, same_reference=fresh) | settled_plan(trainer)
+    else:  # the model is whole nowhere, and runs only once it is wrapped
+        plan = parts.plan
+        trainer.add_callback(_FirstRows(trainer, same_reference=fresh))
     if on_plan is not None:
         on_plan(plan)
     if dry_run:
@@ -141,7 +146,8 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     """Everything a recipe names, loaded and checked. Writes nothing."""
     args = training_arguments(recipe)
     refuse_data_parallel(args)
-    refuse_sharded_weights(args)
+    check_sharded_recipe(args, recipe)
+    keep_whole(args)
     output = Path(args.output_dir)
     with args.main_process_first(desc="checking the output folder"):
         if args.process_index == 0:
@@ -295,7 +301,12 @@ def data_options(recipe: Recipe, objective: Objective) -> DataOptions:
     """The data layer's options for a recipe's `data:` section and what its objective reads."""
     names = DataOptions.__dataclass_fields__.keys() - {"responses", "needs"}
     given = recipe.data.model_dump(include=set(names))
-    return DataOptions(**given, responses=objective.responses, needs=column_needs(objective.needs))
+    return DataOptions(**given, responses=objective.responses, needs=_column_needs(recipe, objective))
+
+
+def _column_needs(recipe: Recipe, objective: Objective) -> tuple[str, ...]:
+    sums = recipe.reference.cache == "columns" and Need.REFERENCE in objective.needs
+    return (*column_needs(objective.needs), *([REFERENCE_SUMS] if sums else []))
 
 
 def quiet(trainer: PreferenceTrainer) -> None:
@@ -332,6 +343,18 @@ def _checkpoint(parts: Parts, named: Path | str | None) -> tuple[Path | None, in
     parts.trainer.loss_state = parts.objective.load_state(saved["loss_state"]) or None
     parts.trainer.add_callback(_ProbeOnce(parts.trainer, saved))
     return found, int(saved["step"])
+
+
+class _FirstRows(TrainerCallback):
+    """Checks the first rows, and says how they are scored, as soon as the model is wrapped."""
+
+    def __init__(self, trainer: PreferenceTrainer, *, same_reference: bool) -> None:
+        self.trainer, self.same_reference = trainer, same_reference
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        found = check_first_rows(self.trainer, same_reference=self.same_reference) | settled_plan(self.trainer)
+        for name, value in found.items():
+            logger.info("%s: %s", name, value)
 
 
 class _ProbeOnce(TrainerCallback):

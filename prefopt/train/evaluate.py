@@ -35,6 +35,8 @@ class AnswerEvaluation:
 
     def __call__(self, trainer: PreferenceTrainer, rows: Rows, prefix: str) -> dict[str, float]:
         world, rank = trainer.args.world_size, trainer.args.process_index
+        if trainer.sharding is not None:  # one process cannot run the model alone, so all answer everything
+            world, rank = 1, 0
         with_answer = [i for i in range(len(rows)) if rows[i].get("answer") is not None]
         if not with_answer or trainer.processing_class is None:
             return {}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from prefopt.errors import RunError
+from prefopt.train.sharding import part
 from prefopt.train.sync import MoveReference
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Guards(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         model = self.trainer.model
-        if args.world_size > 1 and self.trainer.model_wrapped is model:
+        if args.world_size > 1 and self.trainer.model_wrapped is model and self.trainer.sharding is None:
             raise RunError(
                 f"{args.world_size} processes would train without exchanging gradients: the model is not wrapped."
             )
@@ -55,7 +56,7 @@ class Guards(TrainerCallback):
             self._sample.remember()
         if self.trainer.is_deepspeed_enabled or args.fp16:
             return  # DeepSpeed keeps the gradients to itself; the scaler of fp16 skips such steps by design
-        total = float(_gradient_norms(self.trainer.model))
+        total = float(_gradient_norms(self.trainer))
         if not math.isfinite(total):
             raise RunError(
                 f"training, step {state.global_step + 1}: the gradient is not finite although the loss is. "
@@ -111,11 +112,12 @@ class Guards(TrainerCallback):
             )
 
 
-def _gradient_norms(model: nn.Module) -> Tensor:
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    if not gradients:
-        return torch.zeros(())
-    return torch.stack([norm.float() for norm in torch._foreach_norm(gradients)]).sum()
+def _gradient_norms(trainer: PreferenceTrainer) -> Tensor:
+    gradients = [part(p.grad) for p in trainer.model.parameters() if p.grad is not None]
+    total = torch.zeros((), device=trainer.args.device)
+    if gradients:
+        total = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)]).sum()
+    return total if trainer.sharding is None else trainer.sum_over_ranks(total)
 
 
 class MovedSample:
@@ -126,7 +128,7 @@ class MovedSample:
         self.before: list[Tensor] = []
 
     def _values(self) -> list[Tensor]:
-        flat = [p.detach().reshape(-1) for p in self.parameters]
+        flat = [part(p.detach()).reshape(-1) for p in self.parameters]
         return [v[:: max(1, v.numel() // 1024)].clone() for v in flat]
 
     def remember(self) -> None:

@@ -13,6 +13,7 @@ from prefopt.diagnostics.callback import ProbeCallback
 from prefopt.diagnostics.probes import Probes, ProbeSet
 from prefopt.runs import DIAGNOSTICS, RunDirectory
 from prefopt.scoring.policy import Scorer
+from prefopt.train.sharding import sharding_of
 
 
 def probing(
@@ -26,15 +27,17 @@ def probing(
     """What looks at some of the training rows; nothing where the recipe wants no probes."""
     if section.probes == 0:
         return []
+    together = sharding_of(args) is not None  # one process cannot run the model alone, so all read everything
     probes = Probes(
         ProbeSet.of(rows, section.probes),
         scorer,
         tokenizer,
         run.path / DIAGNOSTICS,
-        batch_size=args.per_device_eval_batch_size,
-        rank=args.process_index,
-        world=args.world_size,
-        gather=_everyone if args.world_size > 1 else list,
+        batch_size=1 if together else args.per_device_eval_batch_size,  # whole logits, where weights are shared out
+        rank=0 if together else args.process_index,
+        world=1 if together else args.world_size,
+        gather=_everyone if args.world_size > 1 and not together else list,
+        writes=args.process_index == 0,
     )
     return [ProbeCallback(probes, every=section.every)]
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Literal
 
 from torch import nn
 from transformers import TrainingArguments
-from transformers.integrations import is_deepspeed_zero3_enabled
 
 from prefopt.errors import ConfigError
 from prefopt.losses import Objective
@@ -26,16 +24,6 @@ def refuse_data_parallel(args: TrainingArguments) -> None:
             f"{args.n_gpu} devices are visible to one process. Start one process per device, "
             f"`accelerate launch --num_processes {args.n_gpu} -m prefopt train RECIPE`, or show it one with "
             "CUDA_VISIBLE_DEVICES=0."
-        )
-
-
-def refuse_sharded_weights(args: TrainingArguments) -> None:
-    """Raises: `ConfigError` for FSDP and ZeRO 3, where scoring would read weights that lie on other devices."""
-    fsdp = bool(args.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
-    if fsdp or is_deepspeed_zero3_enabled():
-        raise ConfigError(
-            f"training on sharded weights ({'FSDP' if fsdp else 'DeepSpeed ZeRO 3'}) is not available yet. "
-            "recipes/accelerate/ddp.yaml and zero2.yaml keep the whole model on each device."
         )
 
 

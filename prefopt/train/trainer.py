@@ -47,11 +47,11 @@ from prefopt.train.refusals import (
     check_window,
     refuse_data_parallel,
     refuse_dropout,
-    refuse_sharded_weights,
     refuse_unsupported,
     warn_of_dropout,
 )
 from prefopt.train.select import select, selecting
+from prefopt.train.sharding import check_sharding, part, sharding_of, share_out
 from prefopt.train.step import Step, describe_rows, evaluated, nothing, score_batch, slopes_of, without_rows
 from prefopt.train.window import DERIVATIVES, PREPARED, linearized, surrogate
 
@@ -114,7 +114,7 @@ class PreferenceTrainer(Trainer):
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         refuse_data_parallel(args)
-        refuse_sharded_weights(args)
+        check_sharding(args, nonfinite=nonfinite, reference=reference)
         refuse_unsupported(args)
         trainable(model)
         warn_of_dropout(model)
@@ -150,14 +150,19 @@ class PreferenceTrainer(Trainer):
             callbacks=[*callbacks, Guards(self)],
         )
         self.loss_is_scaled_for_ga = True  # the sum below is already divided by every row of the optimizer step
-        if isinstance(self.reference, ModelReference):
+        self.sharding = sharding_of(args)
+        if self.sharding is not None:
+            self.reference = share_out(self.reference, self.accelerator, self.sharding)
+        elif isinstance(self.reference, ModelReference):
             self.reference.model.to(args.device)
+        if self.is_deepspeed_enabled and self.sharding is None:
+            self.model.to(args.device)  # DeepSpeed moves it when training begins; its first rows are scored before
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """As `Trainer.train`, also after an evaluation on several processes."""
         # An evaluation marks the model as prepared without wrapping it; training would then skip the wrapping too, and
         # ranks would never exchange gradients (transformers 5.24, accelerate 1.15). Goes when evaluate, train wraps.
-        if self.args.world_size > 1 and self.model_wrapped is self.model:
+        if self.args.world_size > 1 and self.model_wrapped is self.model and self.sharding is None:
             self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
             self.model.__dict__.pop("_is_accelerate_prepared", None)
         return super().train(*args, **kwargs)
@@ -326,7 +331,8 @@ class PreferenceTrainer(Trainer):
     @torch.no_grad()
     def _window(self, batches: list[Any]) -> list[Any]:
         """The micro-batches of one step, each with the derivatives of the loss that saw all of them."""
-        model = self.model_wrapped.train()
+        model = self.model_wrapped
+        model.train()  # DeepSpeed's returns nothing
         found = []
         with self.compute_loss_context_manager():
             for batch in batches:
@@ -371,7 +377,7 @@ class PreferenceTrainer(Trainer):
         names = describe_rows(inputs, error.rows, self.row_name)
         where = "training" if model.training else "evaluation"
         text = f"{where}, step {self.state.global_step + 1}: {error} Rows: {names}."
-        broken = next((n for n, p in causal_model(model).named_parameters() if not torch.isfinite(p).all()), None)
+        broken = next((n for n, p in causal_model(model).named_parameters() if not torch.isfinite(part(p)).all()), None)
         if broken is not None:
             raise RunError(
                 f"{text} The weights themselves are not finite, first '{broken}'; no row can be scored."
