@@ -12,7 +12,8 @@ WEAK = 0.2
 
 @dataclass(frozen=True)
 class Claim:
-    """One number: `key` is its name, `label` says in words what it is, `unit` is share, nats, nats per token or none.
+    """One number: `key` is its name, `label` says in words what it is, `unit` is share, nats, nats per token, tokens or
+    none.
 
     `low` and `high` bound its 95 % interval where it has one. `count` is what it was taken over, in `of`.
     """

@@ -58,7 +58,7 @@ def score_claims(pairs: Pairs) -> list[Claim]:
     claims += [
         estimated("near_duplicates", "near-duplicates", "share", share(near, pairs.groups)),
         estimated("flagged", "flagged pairs", "share", share(pairs.flagged, pairs.groups)),
-        estimated("length_gap", "chosen longer by, tokens", "", mean(pairs.numbers["length_gap"], pairs.groups)),
+        estimated("length_gap", "chosen longer by", "tokens", mean(pairs.numbers["length_gap"], pairs.groups)),
     ]
     bias = pairs.summary.get("spearman_with_length_gap", {}).get("ches")
     if bias is not None:
