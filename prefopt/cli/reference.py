@@ -30,6 +30,10 @@ def reference(recipe: Path, overrides: Sequence[str], *, as_json: bool = False) 
         raise ConfigError(f"loss '{objective.name}' reads no reference; there is nothing to compute.")
     if loaded.reference.cache == "off":
         raise ConfigError("reference.cache is off; with `auto` or a path there is somewhere to write to.")
+    if loaded.reference.cache == "columns":
+        raise ConfigError(
+            "reference.cache is columns: the data bring the values; with `auto` or a path they are computed."
+        )
     if loaded.reference.sync is not None:
         raise ConfigError("reference.sync moves the reference during training, and a cache cannot serve such a run.")
     speak()

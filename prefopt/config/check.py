@@ -96,10 +96,7 @@ def model_can_be_found(model: ModelSection) -> Iterator[Problem]:
 
 def cache_can_serve(reference: ReferenceSection) -> Iterator[Problem]:
     path = ("reference", "cache")
-    if reference.cache == "columns":
-        text = "sums of reference log-probabilities in columns are not read yet. `prefopt reference RECIPE` computes"
-        yield Problem(f"reference.cache: {text} them per token, once, and `cache: auto` finds them.", path)
-    elif reference.cache not in ("auto", "off") and reference.sync is not None:
+    if reference.cache not in ("auto", "off") and reference.sync is not None:
         text = "reference.sync moves the reference, and a cache holds what it said before. Leave out one of the two."
         yield Problem(f"reference.cache: {text}", path)
 
@@ -117,12 +114,38 @@ def sync_can_act(reference: ReferenceSection, model: ModelSection) -> Iterator[P
 
 
 def cache_holds_enough(reference: ReferenceSection, objective: Objective) -> Iterator[Problem]:
-    if Need.KL in objective.needs and reference.cache not in CACHES:
+    if reference.cache == "columns":
+        yield from _sums_suffice(objective)
+    elif Need.KL in objective.needs and reference.cache not in CACHES:
         text = f"loss '{objective.name}' compares whole distributions with the reference, and a cache holds only the"
         yield Problem(
             f"reference.cache: {text} log-probabilities of the responses' tokens. Write `cache: off`.",
             ("reference", "cache"),
         )
+
+
+WITH_SUMS = frozenset({Need.REFERENCE, Need.LENGTHS, Need.EXTERNAL, Need.DEVIATION, Need.LABELS})
+"""What losses may need that read of a reference no more than its log-probabilities of whole responses."""
+
+
+def _sums_suffice(objective: Objective) -> Iterator[Problem]:
+    path = ("reference", "cache")
+    if Need.REFERENCE not in objective.needs:
+        text = f"loss '{objective.name}' reads no reference, so `columns` has no effect. Leave it out."
+        yield Problem(f"reference.cache: {text}", path)
+    for loss in objective.losses:
+        more = sorted(loss.needs - WITH_SUMS)
+        if more and Need.REFERENCE in loss.needs:
+            text = f"columns hold one sum per response, and loss '{loss.name}' needs more of a reference (it reads"
+            advice = "`prefopt reference RECIPE` keeps them per token" if Need.KL not in more else "Write `cache: off`"
+            then = f"{advice}, and `cache: auto` finds them." if Need.KL not in more else f"{advice}."
+            yield Problem(f"reference.cache: {text} {', '.join(more)}). {then}", path)
+
+
+def sums_are_of_whole_responses(reference: ReferenceSection, data: DataSection) -> Iterator[Problem]:
+    if reference.cache == "columns" and data.truncate in ("response", "prompt_start"):
+        text = f"reference.cache is columns, whose sums belong to whole rows, and `{data.truncate}` cuts rows. Write"
+        yield Problem(f"data.truncate: {text} `drop` or `error`.", ("data", "truncate"))
 
 
 def reference_can_be_found(reference: ReferenceSection) -> Iterator[Problem]:
@@ -292,6 +315,7 @@ RULES: tuple[Rule, ...] = (
     reference_can_be_found,
     cache_can_serve,
     cache_holds_enough,
+    sums_are_of_whole_responses,
     sync_can_act,
     coupling_acts,
     batch_is_said_once,

@@ -23,7 +23,8 @@ class Collator:
     T]`, position t being the response's token t; `ids` int64 `[B]`, numbers in the data set; `weight` float32 `[B]`.
     When every row has them: `steps` int64, `weights`, `token_scores` float32 (NaN for a token without one), `diff` bool
     `[B, R, T]`, each with the value of a token that nothing is said of in padding (steps -1, weight 1); `step_rewards`
-    float32 `[B, R, S]`, padded with 0; `external`, `deviation` float32 `[B, R]`, NaN for what is missing; `desirable`
+    float32 `[B, R, S]`, padded with 0; `external`, `deviation`, `reference_sums` float32 `[B, R]`, NaN for what is
+    missing; `desirable`
     bool `[B]` (not `labels`: `transformers.Trainer` takes those for token ids), and `mismatched_input_ids`,
     `mismatched_attention_mask` `[B, 1, L']`, `mismatched_mask` `[B, 1, T']` of each prompt with another's response. A
     response that a row does not have is its prompt alone, with an empty mask.

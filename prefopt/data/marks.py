@@ -15,6 +15,7 @@ from typing import Any
 from prefopt.data import fields, rows
 from prefopt.data.fields import Spans
 from prefopt.data.rejection import RejectedError
+from prefopt.errors import DataError
 
 WRONG_BELOW = 0.5
 """A step with a lower reward is a wrong one, for the losses too."""
@@ -47,6 +48,7 @@ class Marks:
     token_scores: TokenValues | None = None
     diff: Spans | None = None
     deviation: float | None = None
+    reference_sums: float | None = None
     external: float | None = None
 
     def moved(self, by: int) -> Marks:
@@ -102,7 +104,9 @@ def read_marks(record: Mapping[str, Any], places: Sequence[Place], needs: Sequen
 
 
 def check_needs(marks: Sequence[Marks], needs: Sequence[str], *, labelled: bool) -> None:
-    """Raises: `RejectedError` for a row that lacks what the loss reads beside the responses."""
+    """Raises: `RejectedError` for a row that lacks what the loss reads beside the responses, `DataError` for one without
+    the reference's sums, which nothing may leave out unseen.
+    """
     for need in needs:
         if need == rows.LABELS:
             missing = not labelled
@@ -114,6 +118,9 @@ def check_needs(marks: Sequence[Marks], needs: Sequence[str], *, labelled: bool)
             missing = marks[0].deviation is None
         else:
             missing = any(getattr(mark, need) is None for mark in marks)
+        if missing and need == rows.REFERENCE_SUMS:
+            text = f"the row has no {rows.NEEDED[need].words} for each of its responses ({rows.NEEDED[need].where})"
+            raise DataError(f"{text}, and reference.cache is columns. Fill them in, or write `cache: auto`.")
         if missing:
             text = f"the loss reads {rows.NEEDED[need].words}, and the row has none ({rows.NEEDED[need].where})"
             raise RejectedError(rows.NULL_FIELD, text)
@@ -223,6 +230,13 @@ def _deviation(value: Any, name: str) -> float:
     return found
 
 
+def _log_probability(value: Any, name: str) -> float:
+    found = fields.number(value, name)
+    if found > 0:
+        raise RejectedError(rows.BAD_MESSAGE, f"column '{name}' must be at most 0, in nats; got {found:g}")
+    return found
+
+
 _READERS = {
     rows.STEPS: fields.spans,
     rows.STEP_REWARDS: _numbers,
@@ -230,4 +244,5 @@ _READERS = {
     rows.TOKEN_SCORES: _token_scores,
     rows.DIFF: fields.spans,
     rows.DEVIATION: _deviation,
+    rows.REFERENCE_SUMS: _log_probability,
 }

@@ -23,13 +23,19 @@ TOKEN_SCORES: Final = "token_scores"
 DIFF: Final = "diff"
 EXTERNAL: Final = "external"
 DEVIATION: Final = "deviation"
+REFERENCE_SUMS: Final = "reference_sums"
 EXTRA: Final = "extra"
 
 ALWAYS: Final = (ID, PROMPT_IDS, RESPONSES, MASKS, LENGTH)
 PER_TOKEN: Final[dict[str, Any]] = {STEPS: -1, WEIGHTS: 1.0, TOKEN_SCORES: math.nan, DIFF: False}
 """Columns with a value for each token of each response, and what an end token has that was added to it."""
 
-PER_RESPONSE: Final[dict[str, Any]] = {STEP_REWARDS: [], EXTERNAL: math.nan, DEVIATION: math.nan}
+PER_RESPONSE: Final[dict[str, Any]] = {
+    STEP_REWARDS: [],
+    EXTERNAL: math.nan,
+    DEVIATION: math.nan,
+    REFERENCE_SUMS: math.nan,
+}
 """Columns with a value for each response, and what one has that is not known."""
 
 OPTIONAL: Final = (ANSWER, LABEL, *PER_TOKEN, *PER_RESPONSE, EXTRA)
@@ -53,8 +59,8 @@ class Row(TypedDict):
     scored. `length` is the longest prompt + response, in tokens. `steps[r][t]` is the step of a token, -1 outside, and
     `step_rewards[r][s]` the reward of a step. `weights`, `token_scores` (NaN where there is none) and `diff` are per
     token too. `label` says of a single response whether it is desirable. `external` are scores given with the record,
-    `deviation` how far a response stands from the prompt's others (NaN where it is not known). `extra` is JSON text:
-    the record's columns that were not read.
+    `deviation` how far a response stands from the prompt's others (NaN where it is not known), `reference_sums` the
+    reference's log-probability of each response, nats. `extra` is JSON text: the record's columns that were not read.
     """
 
     id: str
@@ -71,10 +77,11 @@ class Row(TypedDict):
     diff: NotRequired[list[list[bool]] | None]
     external: NotRequired[list[float] | None]
     deviation: NotRequired[list[float] | None]
+    reference_sums: NotRequired[list[float] | None]
     extra: NotRequired[str | None]
 
 
-MARKS: Final = (STEPS, STEP_REWARDS, WEIGHTS, TOKEN_SCORES, DIFF, DEVIATION)
+MARKS: Final = (STEPS, STEP_REWARDS, WEIGHTS, TOKEN_SCORES, DIFF, DEVIATION, REFERENCE_SUMS)
 """What a record may say of each response, by the name of the row's column."""
 
 LABELS: Final = "labels"
@@ -85,13 +92,15 @@ FIRST_ERROR: Final = "first_error_step"
 
 def column_of(response: str, mark: str) -> str:
     """The record's column that holds a mark of the response in another column: `chosen_steps` of `chosen`."""
+    if mark == REFERENCE_SUMS:  # as TRL names them
+        return f"ref_{response}_logps"
     return f"diff_spans_{response}" if mark == DIFF else f"{response}_{mark}"
 
 
 _MARK_COLUMNS: Final = {
     mark: tuple(
         column_of(response, mark)
-        for response in ("chosen", "rejected", "responses")
+        for response in ("chosen", "rejected", "responses", *(["completion"] if mark == REFERENCE_SUMS else []))
         if (mark, response) != (DIFF, "responses")
     )
     for mark in MARKS
@@ -159,6 +168,10 @@ NEEDED: Final = {
     DIFF: Needed("two responses that differ", (("diff_spans_chosen", "diff_spans_rejected"), ("chosen", "rejected"))),
     EXTERNAL: Needed("scores of a reward model", (("score_chosen", "score_rejected"), ("responses", "rewards"))),
     DEVIATION: Needed("deviation weights", (("chosen_deviation",), ("responses_deviation",))),
+    REFERENCE_SUMS: Needed(
+        "sums of reference log-probabilities",
+        (("ref_chosen_logps", "ref_rejected_logps"), ("ref_responses_logps",), ("ref_completion_logps",)),
+    ),
     LABELS: Needed(
         "desirable/undesirable labels", (("completion", "label"), ("chosen", "rejected"), ("responses", "rewards"))
     ),

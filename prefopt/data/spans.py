@@ -105,6 +105,7 @@ def response_values(marks: Sequence[Marks]) -> dict[str, list[Any]]:
     for name, values in (
         (rows.EXTERNAL, [mark.external for mark in marks]),
         (rows.DEVIATION, [mark.deviation for mark in marks]),
+        (rows.REFERENCE_SUMS, [mark.reference_sums for mark in marks]),
     ):
         if any(value is not None for value in values):
             found[name] = [math.nan if value is None else value for value in values]

@@ -51,6 +51,7 @@ ROW = {
     rows.DIFF: List(List(Value("bool"))),
     rows.EXTERNAL: List(Value("float32")),
     rows.DEVIATION: List(Value("float32")),
+    rows.REFERENCE_SUMS: List(Value("float64")),
     rows.EXTRA: Value("large_string"),
 }
 ACCOUNT = {
@@ -83,7 +84,11 @@ class Task:
         records = [self.source.renamed(record) for record in batch_records(batch)]
         names = [_name(record, f"{self.prefix}-{number:06d}") for record, number in zip(records, numbers, strict=True)]
         lines: list[dict[str, Any]] = []
-        for record, name, found in zip(records, names, self.encoder.encode(records, names), strict=True):
+        known = [
+            name if record.get("id") in (None, "") else f"{name} (record {number + 1})"
+            for name, record, number in zip(names, records, numbers, strict=True)
+        ]
+        for record, name, found in zip(records, names, self.encoder.encode(records, known), strict=True):
             for number, row in enumerate(found, start=1):
                 lines.append(_line(row, record, name if len(found) == 1 else f"{name}#{number}", self.read_columns))
         lines[0]["columns"] = sorted({c for record in records for c, value in record.items() if value is not None})

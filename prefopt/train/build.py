@@ -18,9 +18,11 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from prefopt.config import Recipe
 from prefopt.data.load import Source
 from prefopt.data.options import column_needs
+from prefopt.data.rows import REFERENCE_SUMS
 from prefopt.data.tokenize import DataOptions, Prepared, prepare_rows
 from prefopt.errors import ConfigError, InputError, Problem, RunError
 from prefopt.losses import Objective
+from prefopt.scores import Need
 from prefopt.runs import (
     DATA_REPORT,
     MARKER,

@@ -1,4 +1,4 @@
-"""The reference cache of a recipe: what it is keyed by, when it serves, and how it is filled."""
+"""The reference cache of a recipe: what it is keyed by, when it serves, how it is filled. Sums that came as columns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from prefopt.data.collate import Collator
 from prefopt.data.sampler import Pick, PickedRows, Rows, cut_by_tokens
 from prefopt.errors import ConfigError, RunError
 from prefopt.losses import Objective
-from prefopt.scores import Need
+from prefopt.scores import Need, TokenStats
 from prefopt.scoring.cache import Cache, CachedReference, Piece, fill, keys_of, largest_gap, prepare
 from prefopt.scoring.layout import Batch
 from prefopt.scoring.reference import ModelReference
@@ -32,6 +33,7 @@ HOME = "PREFOPT_CACHE"
 """The environment variable that names the folder under which `cache: auto` keeps and looks for caches."""
 
 _TOKENS = 8192  # of one batch while a cache is filled
+_VERIFIED = 4  # rows that are compared with the live reference
 
 
 def identity(recipe: Recipe, live: ModelReference, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -88,6 +90,26 @@ class LoadedRows:
         return self.picked[Pick(number)]
 
 
+@dataclass(frozen=True)
+class ColumnReference:
+    """Sums that came with the data, for losses that read no more: no second model, and no forward pass.
+
+    Each sum is spread evenly over the tokens it is of: a loss that reads sums sees it whole.
+    """
+
+    kind: str = "model"
+    identity: dict[str, Any] = field(default_factory=dict)
+    per_token = False
+
+    def __call__(self, batch: Batch, *, distributions: bool = False) -> TokenStats:
+        mask, sums = batch["mask"], batch[columns.REFERENCE_SUMS]  # [B, R, T], [B, R]
+        each = sums / mask.sum(-1).clamp(min=1)
+        return TokenStats(each.unsqueeze(-1).expand(mask.shape).masked_fill(~mask, 0))
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, **self.identity, "cache": "columns"}
+
+
 def served(
     recipe: Recipe,
     live: ModelReference,
@@ -95,13 +117,17 @@ def served(
     objective: Objective,
     sets: Sequence[Rows],
     collator: Collator,
-) -> CachedReference | None:
+) -> CachedReference | ColumnReference | None:
     """The cache in the place of the live reference, where one serves; None where the reference is to be computed.
 
     It must be this reference's, hold every response of these sets, and agree with the live reference on a few rows.
     Raises: `ConfigError` when the recipe names a cache that does not serve; `RunError` when the values disagree.
     """
     asked = recipe.reference.cache
+    if asked == "columns":
+        for rows in sets:
+            verify_columns(live, [rows[number] for number in range(min(_VERIFIED, len(rows)))], collator)
+        return ColumnReference(live.describe()["kind"], live.identity)
     if asked == "off" or not sets or recipe.reference.sync is not None or Need.KL in objective.needs:
         return None
     key = identity(recipe, live, tokenizer)
@@ -119,7 +145,7 @@ def served(
         logger.warning("%s, so the reference is computed live; `prefopt reference RECIPE` adds them.", text)
         return None
     reference = CachedReference(cache, live.describe()["kind"], live.identity)
-    verify(reference, live, collator([seen[0][number] for number in range(min(4, len(seen[0])))]))
+    verify(reference, live, collator([seen[0][number] for number in range(min(_VERIFIED, len(seen[0])))]))
     return reference
 
 
@@ -134,6 +160,33 @@ def verify(cached: CachedReference, live: ModelReference, batch: Batch) -> None:
             f"the reference cache {cached.cache.folder} and the live reference differ by {gap:.3g} nats on a token of "
             f"the first rows (allowed {allowed:g}). Remove the folder and run `prefopt reference` again."
         )
+
+
+def verify_columns(live: ModelReference, rows: Sequence[dict[str, Any]], collator: Collator) -> None:
+    """Raises: `RunError` with the row and both values when a column says something else than the live reference."""
+    if not rows:
+        return
+    device = next(live.model.parameters()).device
+    batch = {name: value.to(device) for name, value in collator(rows).items()}
+    mask, given = batch["mask"], batch[columns.REFERENCE_SUMS]
+    computed = live(batch).logps.masked_fill(~mask, 0).sum(-1)
+    # rounding of the tokens has no common direction, so that of a sum grows with the root of their number
+    allowed = allowed_gap(live.model, live.scorer) * mask.sum(-1).sqrt()
+    wrong = mask.any(-1) & ~((given - computed).abs() <= allowed)
+    if wrong.any():
+        b, r = wrong.nonzero()[0].tolist()
+        raise RunError(
+            f"row {b + 1} ({rows[b][columns.ID]!r}): the data say that the reference gives {_response_name(r)} a "
+            f"log-probability of {float(given[b, r]):.6g} nats, and it computes {float(computed[b, r]):.6g} (allowed "
+            f"is a difference of {float(allowed[b, r]):.2g}). The column is another model's, or of other tokens: prompt, "
+            "template and end token count. Compute it anew, or write `reference.cache: auto`."
+        )
+
+
+def _response_name(number: int) -> str:
+    return (
+        ("response 0 (the chosen one)", "response 1 (the rejected one)")[number] if number < 2 else f"response {number}"
+    )
 
 
 def fill_cache(

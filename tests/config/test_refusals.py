@@ -48,8 +48,8 @@ def test_everything_that_is_wrong_is_told_at_once_in_order(refused: Refused) -> 
         "together, and data.truncate says which end is cut.",
         "recipe.yaml:8: loss: 'loss_type' is a name of TRL. Here: write `loss: {name: ...}`; `prefopt losses` lists them.",
         "recipe.yaml:9: unknown loss 'sigmod'. TRL's 'sigmoid' is 'dpo' here.",
-        "recipe.yaml:13: reference.cache: sums of reference log-probabilities in columns are not read yet. "
-        "`prefopt reference RECIPE` computes them per token, once, and `cache: auto` finds them.",
+        "recipe.yaml:13: reference.cache: reference.sync moves the reference, and a cache holds what it said before. "
+        "Leave out one of the two.",
         "recipe.yaml:16: training.learning_rate must be a number; got '5e-7'. Leave the quotes out.",
         "recipe.yaml:17: training: 'sync_ref_model' is a name of TRL. Here: write reference.sync: {every: ..., mix: ...}.",
         "recipe.yaml:18: training: 'precompute_ref_log_probs' is a name of TRL. Here: write reference.cache.",

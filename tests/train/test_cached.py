@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from prefopt import ConfigError, RunError, load_recipe, train
+from prefopt import ConfigError, DataError, RunError, load_recipe, train
 from prefopt.cli import main
+from prefopt.config.check import WITH_SUMS
+from prefopt.losses import get_loss, loss_names
+from prefopt.scores import Need
+from prefopt.testing import make_scores
 from prefopt.train.build import assemble
+from prefopt.train.cached import ColumnReference
 from tests.train.folder import pairs, recipe
 from tests.train.test_run import assert_same_metrics, training, weights
 
@@ -115,3 +122,97 @@ def test_what_has_no_cache_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "a cache cannot serve such a run" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="compares whole distributions with the reference"):
         recipe(tmp_path, loss={"name": "tdpo1"}, reference={"cache": "here"})
+
+
+# ------------------------------------------------------------------------------------------------------------ columns
+
+
+def with_sums(folder: Path, names: dict[int, str], *, change: float = 0.0) -> None:
+    """The reference's sums written into the folder's rows, under the names of their responses' columns."""
+    built = assemble(recipe(folder, loss={"name": "dpo"} if len(names) > 1 else {"name": "bco"})).trainer
+    rows = built.train_dataset
+    batch = built.collator([{**rows[number], "index": number} for number in range(len(rows))])
+    sums = built.reference(batch).logps.masked_fill(~batch["mask"], 0).sum(-1)
+    lines = [json.loads(line) for line in (folder / "pairs.jsonl").read_text().splitlines()]
+    for line, values in zip(lines, sums.tolist(), strict=True):
+        line |= {f"ref_{name}_logps": values[r] + change for r, name in names.items()}
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+PAIR = {0: "chosen", 1: "rejected"}
+
+
+@pytest.mark.parametrize("loss", ["dpo", "bco"])
+def test_sums_in_columns_and_a_live_reference_give_one_trajectory(tmp_path: Path, loss: str) -> None:
+    names = PAIR
+    if loss == "bco":
+        single_responses(tmp_path / "pairs.jsonl")
+        names = {0: "completion"}
+    with_sums(tmp_path, names)
+    data = {"train": "pairs.jsonl", "eval": {"same": "pairs.jsonl"}}
+    for cache in ("off", "columns"):
+        run = {"output_dir": str(tmp_path / cache), "max_steps": 8, "learning_rate": 1e-3, "eval_strategy": "no"}
+        train(recipe(tmp_path, loss={"name": loss}, data=data, reference={"cache": cache}, training=run))
+    counts = ("_dropped", "accuracies", "ties")  # at the start they count on which side of 0 the rounding of sums fell
+    for ours, theirs in zip(training(tmp_path / "columns"), training(tmp_path / "off"), strict=True):
+        names = [name for name in theirs if not name.endswith(counts)]
+        assert {n: ours[n] for n in names} == pytest.approx({n: theirs[n] for n in names}, rel=1e-3, abs=1e-5)
+    assert training(tmp_path / "off")[0]["loss"] != training(tmp_path / "off")[-1]["loss"], "something was trained"
+    columns, live = weights(tmp_path / "columns"), weights(tmp_path / "off")
+    assert all((columns[name] - live[name]).abs().max() < 1e-5 for name in live)
+    assert json.loads((tmp_path / "columns/run.json").read_text())["reference"]["cache"] == "columns"
+
+
+def test_sums_are_read_only_when_they_are_asked_for(tmp_path: Path) -> None:
+    with_sums(tmp_path, PAIR, change=-1.0)
+    trainer = assemble(recipe(tmp_path)).trainer
+    assert "reference_sums" not in trainer.train_dataset.column_names
+    assert "ref_chosen_logps" in trainer.train_dataset[0]["extra"]
+
+
+def test_sums_that_are_not_the_references_stop_the_run(tmp_path: Path) -> None:
+    with_sums(tmp_path, PAIR, change=-0.25)
+    with pytest.raises(RunError, match=r"^row 1 \('sum-0'\): the data say that the reference gives response 0 .* and"):
+        train(recipe(tmp_path, reference={"cache": "columns"}))
+
+
+def test_a_row_without_its_sums_is_named(tmp_path: Path) -> None:
+    with_sums(tmp_path, PAIR)
+    lines = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
+    del lines[4]["ref_rejected_logps"]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(
+        DataError, match=r"sum-4 \(record 5\): the row has no sums of reference log-probabilities for each of its"
+    ):
+        assemble(recipe(tmp_path, reference={"cache": "columns"}))
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        (
+            {"loss": {"name": "ld_dpo"}},
+            "one sum per response, and loss 'ld_dpo' needs more of a reference .it reads tokens",
+        ),
+        ({"loss": {"name": "sampo"}}, "loss 'sampo' needs more of a reference .it reads tokens"),
+        ({"loss": {"name": "kto"}}, "loss 'kto' needs more of a reference .it reads mismatched"),
+        ({"loss": {"name": "tdpo1"}}, "loss 'tdpo1' needs more of a reference .it reads .*kl.*Write `cache: off`"),
+        ({"loss": {"name": "simpo"}}, "loss 'simpo' reads no reference, so `columns` has no effect"),
+        ({"data": {"train": "pairs.jsonl", "truncate": "response"}}, "data.truncate: reference.cache is columns"),
+    ],
+)
+def test_what_sums_cannot_serve_is_refused(tmp_path: Path, sections: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        recipe(tmp_path, reference={"cache": "columns"}, **sections)
+
+
+@pytest.mark.parametrize("name", loss_names())
+def test_a_loss_that_columns_serve_sees_no_more_than_sums(name: str) -> None:
+    loss = get_loss(name)
+    if Need.REFERENCE not in loss.needs or loss.needs - WITH_SUMS:
+        pytest.skip("not served")
+    scores = make_scores(loss)
+    assert scores.reference is not None
+    batch = {"mask": scores.mask, "reference_sums": scores.reference_sums}
+    spread = replace(scores, reference=ColumnReference()(batch).logps)
+    torch.testing.assert_close(loss(spread).losses, loss(scores).losses)
