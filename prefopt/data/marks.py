@@ -104,8 +104,8 @@ def read_marks(record: Mapping[str, Any], places: Sequence[Place], needs: Sequen
 
 
 def check_needs(marks: Sequence[Marks], needs: Sequence[str], *, labelled: bool) -> None:
-    """Raises: `RejectedError` for a row that lacks what the loss reads beside the responses, `DataError` for one without
-    the reference's sums, which nothing may leave out unseen.
+    """Raises: `RejectedError` for a row that lacks what the loss reads beside the responses, `DataError` for one
+    without the reference's sums, which nothing may leave out unseen.
     """
     for need in needs:
         if need == rows.LABELS:

@@ -22,7 +22,6 @@ from prefopt.data.rows import REFERENCE_SUMS
 from prefopt.data.tokenize import DataOptions, Prepared, prepare_rows
 from prefopt.errors import ConfigError, InputError, Problem, RunError
 from prefopt.losses import Objective
-from prefopt.scores import Need
 from prefopt.runs import (
     DATA_REPORT,
     MARKER,
@@ -35,6 +34,7 @@ from prefopt.runs import (
     write_json,
     write_text,
 )
+from prefopt.scores import Need
 from prefopt.scoring.reference import ModelReference
 from prefopt.train.alarms import Alarms
 from prefopt.train.card import model_card

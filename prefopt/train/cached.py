@@ -178,8 +178,8 @@ def verify_columns(live: ModelReference, rows: Sequence[dict[str, Any]], collato
         raise RunError(
             f"row {b + 1} ({rows[b][columns.ID]!r}): the data say that the reference gives {_response_name(r)} a "
             f"log-probability of {float(given[b, r]):.6g} nats, and it computes {float(computed[b, r]):.6g} (allowed "
-            f"is a difference of {float(allowed[b, r]):.2g}). The column is another model's, or of other tokens: prompt, "
-            "template and end token count. Compute it anew, or write `reference.cache: auto`."
+            f"is a difference of {float(allowed[b, r]):.2g}). The column is another model's, or of other tokens: "
+            "prompt, template and end token count. Compute it anew, or write `reference.cache: auto`."
         )
 
 
