@@ -46,7 +46,11 @@ class Histogram:
 def histograms(all_pairs: Sequence[Pairs], name: str) -> list[Histogram | None]:
     """One measure of several diagnoses over the same bins, which hold the middle 99 % of each."""
     values = [_known(pairs.numbers.get(name)) for pairs in all_pairs]
-    ends = [np.quantile(found, (0.005, 0.995)) for found in values if len(found)]
+    ends = [  # values that are there: of few pairs none lies outside
+        (np.quantile(found, 0.005, method="lower"), np.quantile(found, 0.995, method="higher"))
+        for found in values
+        if len(found)
+    ]
     if not ends:
         return [None] * len(all_pairs)
     low, high = float(min(end[0] for end in ends)), float(max(end[1] for end in ends))

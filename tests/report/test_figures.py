@@ -28,6 +28,14 @@ def test_a_histogram_counts_every_pair_once(tmp_path: Path) -> None:
     assert bins.outside >= 1
 
 
+def test_of_few_pairs_none_lies_outside_the_axis(tmp_path: Path) -> None:
+    lines = made.pairs(100)
+    (bins,) = histograms([pairs(tmp_path / "a", lines)], "ln_ches")
+    assert bins is not None
+    assert bins.outside == 0
+    assert (bins.low, bins.high) == (min(line["ln_ches"] for line in lines), max(line["ln_ches"] for line in lines))
+
+
 def test_histograms_of_several_diagnoses_share_their_bins(tmp_path: Path) -> None:
     shifted = [line | {"ln_ches": 5 + line["ln_ches"]} for line in made.pairs(100)]
     first, second = histograms([pairs(tmp_path / "a", made.pairs(100)), pairs(tmp_path / "b", shifted)], "ln_ches")
