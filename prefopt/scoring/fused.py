@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 from torch.autograd.function import once_differentiable
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.functional import linear
@@ -28,7 +29,8 @@ def is_plain(head: Head) -> bool:
     """Whether the head's weight is the whole of it: no adapter, no quantization. Hooks run around what we compute."""
     kind = type(head.module)
     linear = kind is nn.Linear or (issubclass(kind, FSDPModule) and kind.__mro__[2] is nn.Linear)
-    return linear and type(head.module.weight) is nn.Parameter and head.module.weight.dim() == 2
+    stored = type(head.module.weight) in (nn.Parameter, FakeTensor)  # a fake one stands for a parameter
+    return linear and stored and head.module.weight.dim() == 2
 
 
 def fused_logps(hidden: Tensor, labels: Tensor, head: Head, *, chunk: int) -> Tensor:

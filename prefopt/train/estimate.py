@@ -7,7 +7,7 @@ The run's own model, adapter, scorer and optimizer take two steps with the large
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import finalize
@@ -151,7 +151,7 @@ def _simulated(
         model.enable_input_require_grads()
     trained = [p for p in model.parameters() if p.requires_grad]
     model.train()
-    with Storages() as storages:
+    with Storages([*model.parameters(), *model.buffers()]) as storages:
         step(model, scorer, layout, recipe, objective)
         gradients = sum(_bytes(p.grad) for p in trained if p.grad is not None)
         optimizer = _optimizer(model, args)
@@ -266,12 +266,16 @@ def _experts(one: Tensor, other: Tensor, offs: Tensor | None = None, bias: Any =
 
 
 class Storages(TorchDispatchMode):
-    """Bytes of the storages that operations made inside the block: alive now, and at most."""
+    """Bytes of the storages that operations made inside the block: alive now, and at most.
 
-    def __init__(self) -> None:
+    `known` tensors existed before; a view of one, or an operation in place, makes nothing.
+    """
+
+    def __init__(self, known: Iterable[Tensor] = ()) -> None:
         super().__init__()
         self.live = self.peak = 0
-        self._seen: set[int] = set()
+        self._known = [value.untyped_storage() for value in known]  # kept, so that no other gets their places
+        self._seen = {storage._cdata for storage in self._known}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         out = _experts(*args, **(kwargs or {})) if func in _GROUPED else func(*args, **(kwargs or {}))
