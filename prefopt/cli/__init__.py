@@ -128,7 +128,7 @@ def estimate(
     recipe: Recipe,
     overrides: Overrides = None,
     world: Annotated[int, typer.Option(min=1, help="devices that train together")] = 1,
-    sharding: Annotated[str, typer.Option(help="what is divided over them: none, zero2")] = "none",
+    sharding: Annotated[str, typer.Option(help="what is divided over them: none, zero2, zero3, fsdp")] = "none",
     as_json: AsJson = False,
 ) -> None:
     """Say how much memory a recipe takes, before it loads."""

@@ -17,7 +17,7 @@ from prefopt.errors import ConfigError
 if TYPE_CHECKING:
     from prefopt.train.estimate import Estimate
 
-SHARDING = ("none", "zero2")
+SHARDING = {"none": "", "zero2": "ZeRO 2", "zero3": "ZeRO 3", "fsdp": "FSDP"}
 _GIB = 2**30
 
 
@@ -52,7 +52,7 @@ def _show(found: Estimate, world: int, sharding: str) -> None:
         "reference": found.reference,
         "gradients": found.gradients,
         "optimizer": found.optimizer,
-        "gradient exchange": found.exchange,
+        "exchange between devices": found.exchange,
         "activations, head, temporary values": found.computation,
     }
     for name, size in lines.items():
@@ -61,7 +61,11 @@ def _show(found: Estimate, world: int, sharding: str) -> None:
     table.add_row("[bold]total[/]", f"[bold]{_readable(found.total)}[/]")
     console = Console()
     console.print(table)
-    devices = "one device" if world == 1 else f"each of {world} devices" + (", ZeRO 2" if sharding == "zero2" else "")
+    devices = (
+        "one device"
+        if world == 1
+        else f"each of {world} devices" + (f", {SHARDING[sharding]}" if SHARDING[sharding] else "")
+    )
     console.print(
         f"on {devices}, at the largest micro-batch of the first epoch ({found.rows} rows, {found.tokens:,} tokens); "
         "libraries and their context come on top.",

@@ -129,16 +129,18 @@ READ_COLUMNS: Final = (*_PLAIN_COLUMNS, FIRST_ERROR, *(name for names in _MARK_C
 
 
 def read_columns(needs: Collection[str] | None) -> frozenset[str]:
-    """Columns that are read when a loss has these needs; all of them when its needs are not known."""
+    """Columns that are read when a loss has these needs; when its needs are not known, all but the reference's sums."""
     if needs is None:
-        return frozenset(READ_COLUMNS)
+        return frozenset(READ_COLUMNS) - {*_MARK_COLUMNS[REFERENCE_SUMS]}
     marks = [name for mark in marks_read(needs) for name in _MARK_COLUMNS[mark]]
     return frozenset([*_PLAIN_COLUMNS, *marks, *([FIRST_ERROR] if STEP_REWARDS in needs else [])])
 
 
 def marks_read(needs: Collection[str] | None) -> list[str]:
     """The marks that are read when a loss has these needs; step rewards are nothing without the steps."""
-    return [m for m in MARKS if needs is None or m in needs or (m == STEPS and STEP_REWARDS in needs)]
+    if needs is None:  # sums of a reference are read only for whoever asks for them
+        return [mark for mark in MARKS if mark != REFERENCE_SUMS]
+    return [m for m in MARKS if m in needs or (m == STEPS and STEP_REWARDS in needs)]
 
 
 ALIASES: Final = {"prefix": "initial_reason_steps"}

@@ -57,8 +57,10 @@ class Estimate:
 
 
 def estimate(recipe: Recipe, *, world: int = 1, sharding: str = "none") -> Estimate:
-    """What one of `world` devices holds at the peak of a step. `sharding` `zero2` divides gradients and optimizer.
+    """What one of `world` devices holds at the peak of a step.
 
+    `sharding` `zero2` divides gradients and optimizer; `zero3` and `fsdp` divide the weights too, and hold one decoder
+    layer, with its gradients, and head or embedding whole at a time.
     Raises: `ConfigError`, `DataError` for what the recipe or its data get wrong.
     """
     args, objective = training_arguments(recipe), recipe.objective()
@@ -76,18 +78,38 @@ def estimate(recipe: Recipe, *, world: int = 1, sharding: str = "none") -> Estim
     layout = scorer.laid_out(model, batch)  # with content: its shapes depend on it
     with fake:
         found = _simulated(model, scorer, layout, recipe, objective, args)
-    shards = world if sharding == "zero2" else 1
+    shards = 1 if sharding == "none" else world
+    held = world if sharding in WHOLE_NOWHERE else 1
+    exchange = found["gradients"] if world > 1 and shards == 1 else 0  # the buckets that ranks sum
     gradients, optimizer = found["gradients"] // shards, found["optimizer"]
     return Estimate(
-        weights=_size(model) - _saved_by_quantization(model, recipe),
-        reference=_reference_size(model, recipe, objective, args),
+        weights=(_size(model) - _saved_by_quantization(model, recipe)) // held,
+        reference=_reference_size(model, recipe, objective, args) // held,
         gradients=gradients,
         optimizer=None if optimizer is None else optimizer // shards,
-        exchange=found["gradients"] if world > 1 and shards == 1 else 0,  # the buckets that ranks sum
+        exchange=gathered(model) if held > 1 else exchange,
         computation=found["computation"],
         rows=len(batch["ids"]),
         tokens=int(batch["attention_mask"].sum()),
     )
+
+
+WHOLE_NOWHERE = ("zero3", "fsdp")
+
+
+def gathered(model: nn.Module) -> int:
+    """Bytes that stand whole at a time where weights are shared out: a decoder layer, and head or embedding.
+
+    Each with as much again where its gradients are made before they are shared out.
+    """
+    base = causal_model(model)
+    layers = max((m for m in base.modules() if isinstance(m, nn.ModuleList)), key=_size, default=nn.ModuleList())
+    ends = [m for m in (base.get_input_embeddings(), base.get_output_embeddings()) if m is not None]
+    return max(map(_with_gradients, layers), default=0) + max(map(_with_gradients, ends), default=0)
+
+
+def _with_gradients(unit: nn.Module) -> int:
+    return _size(unit) + sum(_bytes(p) for p in unit.parameters() if p.requires_grad)
 
 
 def largest_batch(rows: Rows, args: TrainingArguments, recipe: Recipe, objective: Objective) -> Batch:

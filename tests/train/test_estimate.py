@@ -79,6 +79,16 @@ def test_devices_share_what_is_sharded_and_exchange_what_is_not(tmp_path: Path) 
     assert (sharded.gradients, sharded.optimizer) == (alone.gradients // 4, (alone.optimizer or 0) // 4)
 
 
+@pytest.mark.parametrize("sharding", ["zero3", "fsdp"])
+def test_weights_that_are_shared_out_stand_whole_one_unit_at_a_time(tmp_path: Path, sharding: str) -> None:
+    alone, four = estimated(tmp_path), estimated(tmp_path, world=4, sharding=sharding)
+    for part in ("weights", "reference", "gradients", "optimizer"):
+        assert getattr(four, part) == getattr(alone, part) // 4
+    assert 0 < four.exchange < alone.weights + alone.gradients, "not the whole model"
+    frozen = estimated(tmp_path, ADAPTER, world=4, sharding=sharding)
+    assert four.exchange / 2 <= frozen.exchange < four.exchange, "frozen weights have no gradient to be gathered"
+
+
 def test_an_optimizer_that_is_not_torchs_is_said_and_not_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -138,4 +148,4 @@ def test_the_command_prints_every_part_and_the_total(tmp_path: Path, capsys: pyt
     assert main(["estimate", str(tmp_path / "recipe.json"), "--sharding", "zero2"]) == 2
     assert "say how many with --world" in capsys.readouterr().err
     assert main(["estimate", str(tmp_path / "recipe.json"), "--sharding", "zero9", "--world", "2"]) == 2
-    assert "--sharding is one of none, zero2; got 'zero9'" in capsys.readouterr().err
+    assert "--sharding is one of none, zero2, zero3, fsdp; got 'zero9'" in capsys.readouterr().err
