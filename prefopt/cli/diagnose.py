@@ -159,6 +159,8 @@ def _planned(asked: Asked, recipe: Recipe | None) -> Plan:
 
 
 def _loaded(plan: Plan, workers: Processes) -> Subject:
+    import torch
+
     from prefopt.diagnostics.diagnosis import Subject
     from prefopt.diagnostics.records import read_pairs
     from prefopt.train.model import fingerprint, load_policy, load_tokenizer
@@ -170,7 +172,10 @@ def _loaded(plan: Plan, workers: Processes) -> Subject:
     )
     with workers.first_then_others():
         pairs = read_pairs(plan.sources, tokenizer, plan.options)
-    start = load_policy(section).to(workers.device)
+    # a new adapter is drawn: the same in every process, and in a diagnosis that goes on, so that models are recognised
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        start = load_policy(section).to(workers.device)
     policy = None
     if plan.run is not None:
         policy = _trained(plan.run, section).to(workers.device)
