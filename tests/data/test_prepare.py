@@ -175,7 +175,7 @@ def test_optional_columns_may_be_there_for_some_rows(tmp_path: Path) -> None:
 
 def test_several_rejected_become_pairs(tmp_path: Path) -> None:
     records = [{"prompt": "the sky", "chosen": " is blue", "rejected": [" is red", " is green"], "id": "a"}, GOOD[0]]
-    with pytest.raises(DataError, match=r"a: the row has 2 rejected responses.*negatives: expand"):
+    with pytest.raises(DataError, match=r"a .record 1.: the row has 2 rejected responses.*negatives: expand"):
         prepare(tmp_path, records)
     found = prepare(tmp_path, records, negatives="expand")
     assert found.rows["id"][:] == ["a#1", "a#2", "train-000001"]
