@@ -29,8 +29,9 @@ def is_plain(head: Head) -> bool:
     """Whether the head's weight is the whole of it: no adapter, no quantization. Hooks run around what we compute."""
     kind = type(head.module)
     linear = kind is nn.Linear or (issubclass(kind, FSDPModule) and kind.__mro__[2] is nn.Linear)
-    stored = type(head.module.weight) in (nn.Parameter, FakeTensor)  # a fake one stands for a parameter
-    return linear and stored and head.module.weight.dim() == 2
+    weight = head.module.weight
+    stored = type(weight) in (nn.Parameter, FakeTensor)  # a fake one stands for a parameter
+    return linear and stored and weight.dim() == 2  # type: ignore[operator]
 
 
 def fused_logps(hidden: Tensor, labels: Tensor, head: Head, *, chunk: int) -> Tensor:
