@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     CohereConfig,
@@ -23,7 +24,7 @@ from transformers import (
 from prefopt.data.collate import Collator
 from prefopt.errors import ConfigError
 from prefopt.scoring import Scorer, score, token_logps
-from prefopt.scoring.heads import Head, find_head, verify_head
+from prefopt.scoring.heads import Head, find_head, in_place_of, verify_head
 from tests.train.tiny import VOCABULARY, tiny_model, tiny_rows
 
 SIZES: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
@@ -195,3 +196,19 @@ def test_a_wrong_scale_is_found_by_verification() -> None:
     verify_head(model, find_head(model))
     with pytest.raises(ConfigError, match="relative difference"):
         verify_head(model, Head(model.get_output_embeddings(), scale=1.01))
+
+
+def test_a_head_computes_something_else_once_and_then_itself_again() -> None:
+    module = nn.Linear(4, 3)
+    states = torch.ones(2, 4)
+    seen = []
+    module.register_forward_hook(lambda _module, _args, output: seen.append(output))
+    with in_place_of(module, lambda hidden: hidden.sum(-1, keepdim=True)) as answers:
+        first, second = module(states), module(states)
+    assert torch.equal(first, torch.full((2, 1), 4.0))
+    assert torch.equal(answers[0], first)
+    assert torch.equal(seen[0], first), "its hooks run around what is computed"
+    assert torch.equal(second, module(states))
+    with pytest.raises(RuntimeError, match="interrupted"), in_place_of(module, torch.neg):
+        raise RuntimeError("interrupted")
+    assert torch.equal(second, module(states)), "also where its call never came"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 
 from prefopt.scoring.fused import fused_logps, is_plain, trl_logps
 from prefopt.scoring.heads import Head
@@ -100,6 +101,8 @@ def test_under_autocast_products_are_half_and_sums_are_float32() -> None:
 
 def test_a_head_that_something_acts_on_is_not_plain() -> None:
     assert is_plain(head())
+    with FakeTensorMode():
+        assert is_plain(Head(nn.Linear(6, 11))), "an estimate computes without content what a run computes"
 
     class Odd(nn.Linear):
         pass
