@@ -44,7 +44,7 @@ class Parts:
                 logger.info("continuing: %d parts are there already", sum(1 for _ in self.folder.glob("*.jsonl")))
                 return
             differ = sorted(k for k in {*found, *wanted} if found.get(k) != wanted.get(k))
-            logger.warning("starting afresh: the unfinished diagnosis there has another %s", ", ".join(differ))
+            logger.warning("starting afresh: the unfinished diagnosis there differs in: %s", ", ".join(differ))
         shutil.rmtree(self.folder, ignore_errors=True)
         write_json(file, wanted)
 

@@ -219,7 +219,7 @@ def test_an_unfinished_diagnosis_of_something_else_is_not_continued(
     other = model_folder(tmp_path / "other", seed=1)
     capsys.readouterr()
     assert diagnose("--model", other, "--data", data, "--out", tmp_path / "out") == 0
-    assert "starting afresh: the unfinished diagnosis there has another models" in capsys.readouterr().err
+    assert "starting afresh: the unfinished diagnosis there differs in: models" in capsys.readouterr().err
     assert diagnose("--model", other, "--data", data, "--out", tmp_path / "clean") == 0
     assert contents(tmp_path / "out") == contents(tmp_path / "clean")
 
@@ -283,6 +283,30 @@ def test_a_run_is_compared_with_its_start(adapter: dict[str, Any] | None, tmp_pa
     assert sum(token["pairs"] for token in moved["branch"]["top_gainers"]) <= len(found)
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert metrics, "the run was a real one"
+
+
+def test_an_unfinished_diagnosis_of_a_run_with_a_new_adapter_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    recipe(tmp_path, model={"adapter": {"r": 4}})
+    assert main(["train", str(tmp_path / "recipe.json")]) == 0
+    monkeypatch.setattr("prefopt.diagnostics.items.WINDOW", 4)
+    monkeypatch.setattr(parts.windows, "__defaults__", (4,))
+    written = []
+    write = parts.write_text
+
+    def dies(path: Path, text: str) -> None:
+        written.append(path)
+        if len(written) > 2:
+            raise RunError("killed")
+        write(path, text)
+
+    monkeypatch.setattr(parts, "write_text", dies)
+    assert diagnose(tmp_path / "run", "--out", tmp_path / "out") == 1
+    monkeypatch.setattr(parts, "write_text", write)
+    capsys.readouterr()
+    assert diagnose(tmp_path / "run", "--out", tmp_path / "out") == 0
+    assert "continuing: 2 parts are there already" in capsys.readouterr().err
 
 
 def test_two_models_by_name(model: str, tmp_path: Path) -> None:
