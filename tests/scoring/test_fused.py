@@ -99,6 +99,20 @@ def test_under_autocast_products_are_half_and_sums_are_float32() -> None:
         torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
 
 
+def test_blocks_of_one_call_are_not_those_of_another() -> None:
+    first, second = head(), head(cap=2.0)
+    (hidden, labels), (others, names) = states(), states()
+    others = (others.detach() + 1).requires_grad_()
+    found = [fused_logps(hidden, labels, first, chunk=4), fused_logps(others, names, second, chunk=4)]
+    with torch.no_grad():
+        fused_logps(hidden, labels, first, chunk=4)
+    expected = [token_logps(first.logits(hidden), labels), token_logps(second.logits(others), names)]
+    for ours, theirs, values, one in zip(found, expected, (hidden, others), (first, second), strict=True):
+        torch.testing.assert_close(ours, theirs)
+        for slope, right in zip(slopes(ours, values, one), slopes(theirs, values, one), strict=True):
+            torch.testing.assert_close(slope, right)
+
+
 def test_a_head_that_something_acts_on_is_not_plain() -> None:
     assert is_plain(head())
     with FakeTensorMode():
