@@ -227,6 +227,10 @@ def diagnose(
     truncate: Annotated[
         str | None, typer.Option(help="longer rows: drop, response, prompt_start [drop]", show_default=False)
     ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(help="chat template around text: auto (messages only), always, never", show_default=False),
+    ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="of --model's weights: float32, bfloat16 [float32]", show_default=False)
     ] = None,
@@ -235,8 +239,9 @@ def diagnose(
         float | None, typer.Option(help="write the records with the lowest scores, this share", show_default=False)
     ] = None,
     keep_lowest_by: Annotated[
-        str, typer.Option(help="ln_ches, ches, cosine, last_inner_product, similarity")
-    ] = "ln_ches",
+        str | None,
+        typer.Option(help="ln_ches, ches, cosine, last_inner_product, similarity [ln_ches]", show_default=False),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a finished diagnosis")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -258,6 +263,7 @@ def diagnose(
         split=split,
         max_length=max_length,
         truncate=truncate,
+        template=template,
         dtype=dtype,
     )
     run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
     from prefopt.diagnostics.diagnosis import Settings, Subject
     from prefopt.diagnostics.processes import Processes
 
+logger = logging.getLogger(__name__)
+
 
 SCORES = ("ln_ches", "ches", "cosine", "last_inner_product", "similarity")
 """What records may be ranked by; `similarity` is minus the normalised edit distance, so near-duplicates go first."""
 
 
 DTYPES = ("float32", "bfloat16", "float16")
+TEMPLATES = ("auto", "always", "never")
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Asked:
     split: str | None = None
     max_length: int | None = None
     truncate: str | None = None
+    template: str | None = None
     dtype: str | None = None
 
 
@@ -57,6 +62,8 @@ class Plan:
     sources: Sequence[Source]
     options: DataOptions
     run: Path | None = None
+    bare: bool = False
+    """Whether nothing said how rows are read."""
 
 
 def diagnose(
@@ -65,7 +72,7 @@ def diagnose(
     *,
     batch_tokens: int = 4096,
     keep_lowest: float | None = None,
-    keep_lowest_by: str = "ln_ches",
+    keep_lowest_by: str | None = None,
     overwrite: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -74,6 +81,7 @@ def diagnose(
     Raises: `ConfigError`, `DataError` for what cannot be diagnosed.
     """
     _check(asked, keep_lowest, keep_lowest_by)
+    keep_lowest_by = keep_lowest_by or SCORES[0]
     recipe = _recipe(asked)  # before torch is imported: a mistake in the recipe answers at once
     speak()
     from prefopt.diagnostics import diagnosis
@@ -96,7 +104,7 @@ def diagnose(
         _show(summary, out)
 
 
-def _check(asked: Asked, keep_lowest: float | None, keep_lowest_by: str) -> None:
+def _check(asked: Asked, keep_lowest: float | None, keep_lowest_by: str | None) -> None:
     """Raises: `ConfigError` for a command line that does not say what to diagnose, or says it twice."""
     if asked.target is None and (asked.model is None or not asked.data):
         raise ConfigError("say what to diagnose: a recipe, a run directory, or --model together with --data.")
@@ -115,9 +123,13 @@ def _check(asked: Asked, keep_lowest: float | None, keep_lowest_by: str) -> None
         raise ConfigError(f"--columns: '{wrong[0]}' is not of the form ours=theirs, for instance chosen=preferred.")
     if keep_lowest is not None and not 0 < keep_lowest <= 1:
         raise ConfigError(f"--keep-lowest is a share of the records, above 0 and at most 1; got {keep_lowest:g}.")
-    if keep_lowest_by not in SCORES:
+    if asked.template is not None and asked.template not in TEMPLATES:
+        raise ConfigError(f"--template is one of {', '.join(TEMPLATES)}; got '{asked.template}'.")
+    if keep_lowest_by is not None and keep_lowest_by not in SCORES:
         meant = did_you_mean(keep_lowest_by, SCORES)
         raise ConfigError(f"--keep-lowest-by is one of {', '.join(SCORES)}; got '{keep_lowest_by}'.{meant}")
+    if keep_lowest_by is not None and keep_lowest is None:
+        raise ConfigError("--keep-lowest-by says by what --keep-lowest chooses, and that is not given.")
     if asked.overrides and (asked.target is None or asked.target.is_dir()):
         raise ConfigError(f"'{asked.overrides[0]}' changes a recipe, and there is none to change.")
 
@@ -140,13 +152,17 @@ def _planned(asked: Asked, recipe: Recipe | None) -> Plan:
 
     cut: dict[str, Any] = {} if asked.max_length is None else {"max_length": asked.max_length}
     cut |= {} if asked.truncate is None else {"truncate": asked.truncate}
+    cut |= {} if asked.template is None else {"template": asked.template}
     columns = dict(text.split("=") for text in asked.columns)
     sources = [Source(path, split=asked.split, columns=columns) for path in asked.data]
     if recipe is None:
         section: dict[str, Any] = {} if asked.dtype is None else {"dtype": asked.dtype}
         models = [ModelSection(name_or_path=name, **section) for name in (asked.model, asked.start) if name is not None]
         first, *other = reversed(models)  # the start, if one is named
-        return Plan(first, other[0] if other else None, sources, DataOptions(**cut))
+        known = _as_trained(models)
+        options = replace(known or DataOptions(), **cut)
+        bare = known is None and asked.template is None
+        return Plan(first, other[0] if other else None, sources, options, bare=bare)
     options = replace(data_options(recipe, recipe.objective()), **cut)
     run = asked.target if asked.target is not None and asked.target.is_dir() else None
     return Plan(
@@ -158,6 +174,31 @@ def _planned(asked: Asked, recipe: Recipe | None) -> Plan:
     )
 
 
+def _as_trained(models: Sequence[ModelSection]) -> DataOptions | None:
+    """How the run among these models read its rows, so that a diagnosis reads them alike; None where there is none."""
+    from prefopt.data import DataOptions
+
+    for folder in (Path(model.name_or_path) for model in models):
+        if (folder / RECIPE).is_file() and (folder / RECORD).is_file():
+            data = load_recipe(folder / RECIPE, []).data
+            logger.info("rows are read as the run %s read its own: template, lengths, end tokens.", folder)
+            return DataOptions(
+                **data.model_dump(include={"max_length", "truncate", "eos", "template", "chat_template"})
+            )
+    return None
+
+
+def _whole(section: ModelSection) -> ModelSection:
+    """Raises: `ConfigError` for a folder that holds an adapter only."""
+    folder = Path(section.name_or_path)
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"{folder} holds an adapter, not a model. `prefopt diagnose {folder} --data ...` compares a run of prefopt "
+            "with its start on any data; `prefopt merge` makes a whole model of an adapter."
+        )
+    return section
+
+
 def _loaded(plan: Plan, workers: Processes) -> Subject:
     import torch
 
@@ -166,12 +207,19 @@ def _loaded(plan: Plan, workers: Processes) -> Subject:
     from prefopt.train.model import fingerprint, load_policy, load_tokenizer
     from prefopt.train.preflight import check_reference_tokenizer, check_vocabulary
 
-    section = plan.start
+    section = _whole(plan.start)
+    if plan.policy is not None and plan.run is None:
+        _whole(plan.policy)
     tokenizer = load_tokenizer(
         section.name_or_path, revision=section.revision, trust_remote_code=section.trust_remote_code
     )
     with workers.first_then_others():
         pairs = read_pairs(plan.sources, tokenizer, plan.options)
+    if plan.bare and plan.options.template == "auto" and getattr(tokenizer, "chat_template", None):
+        logger.warning(
+            "the model has a chat template, and rows of text are read without it, rows of messages with it. Where "
+            "training wraps text (data.template: always), say --template always; scores and movement depend on it."
+        )
     # a new adapter is drawn: the same in every process, and in a diagnosis that goes on, so that models are recognised
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -191,6 +239,8 @@ def _loaded(plan: Plan, workers: Processes) -> Subject:
     if policy is not None:
         name = str(plan.run) if plan.run is not None else (plan.policy or section).name_or_path
         found["policy"] = identity(policy, name, section.dtype)
+        if found["policy"]["fingerprint"] == found["start"]["fingerprint"]:
+            logger.warning("%s and %s hold the same weights: nothing can have moved.", name, section.name_or_path)
     return Subject(start, tokenizer, pairs, found, policy)
 
 

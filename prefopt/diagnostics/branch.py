@@ -38,7 +38,7 @@ class BranchPoint:
 
     `other` is the mass on neither of the two tokens. `greedy` is the likeliest token and `greedy_probability` its
     probability. `gainer` is the token whose probability grew most, by `gain`, and `gainer_is_third` says that it is
-    neither of the pair's.
+    neither of the pair's, and false where none gained.
     """
 
     chosen_now: Tensor
@@ -92,7 +92,7 @@ def branch_point(policy: Tensor, start: Tensor, chosen: Tensor, rejected: Tensor
         greedy_probability_start=greedy_start.values,
         gainer=gainer,
         gain=gain,
-        gainer_is_third=(gainer != chosen) & (gainer != rejected),
+        gainer_is_third=(gain > 0) & (gainer != chosen) & (gainer != rejected),
     )
 
 

@@ -82,8 +82,9 @@ class PairNumbers:
         for when in ("start", "now"):
             for name in _BRANCH:
                 self._append(f"branch_{name}_{when}", record[f"branch_{name}_{when}"])
-        self.gainers[record["branch_gainer"]] += 1
-        self.gains[record["branch_gainer"]] += record["branch_gain"]
+        if record["branch_gain"] > 0:  # where nothing moved there is none
+            self.gainers[record["branch_gainer"]] += 1
+            self.gains[record["branch_gainer"]] += record["branch_gain"]
         self.thirds += record["branch_gainer_is_third"]
         self.greedy_changed += record["branch_greedy_start"] != record["branch_greedy_now"]
 

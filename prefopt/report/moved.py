@@ -110,6 +110,8 @@ def _branch_claims(pairs: Pairs) -> list[Claim]:
 
 def _verdict(chosen: Claim, dropped: Claim) -> str:
     low, high = (chosen.value if bound is None else bound for bound in (chosen.low, chosen.high))
+    if low == high == 0 and dropped.value == 0:
+        return "No chosen response moved: policy and start say the same."
     if high < 0:
         return f"Chosen responses became less likely on the whole: {dropped.shown} of them fell."
     if low > 0:

@@ -17,6 +17,7 @@ _LAST = {
     "loss": ("loss, last logged steps", ""),
 }
 _ACCURACY = "_answer_accuracy"
+ALARMS = "alarms/"
 
 
 def trained(run: Run) -> Findings:
@@ -35,7 +36,22 @@ def trained(run: Run) -> Findings:
         if claim.key.endswith(f"{_ACCURACY}/end"):
             start = by[claim.key.replace("/end", "/start")]
             sentences.append(f"Right answers on {_set(claim.key)}: {start.shown} before training, {claim.shown} after.")
-    return Findings(f"A run of {steps:,} steps.", tuple(sentences), tuple(claims))
+    plan = run.record.get("plan")
+    planned = plan.get("steps") if isinstance(plan, dict) else None
+    short = isinstance(planned, int) and steps < planned
+    sentences[:0] = _rung(run)
+    headline = f"A run that ended at step {steps:,} of {planned:,}." if short else f"A run of {steps:,} steps."
+    return Findings(headline, tuple(sentences), tuple(claims))
+
+
+def _rung(run: Run) -> list[str]:
+    """A sentence for each alarm, with the steps at which it began."""
+    found: dict[str, list[str]] = {}
+    for line in run.metrics:
+        for key in line:
+            if key.startswith(ALARMS) and _is_real(line.get("step")):
+                found.setdefault(key.removeprefix(ALARMS), []).append(f"{int(line['step']):,}")
+    return [f"The alarm {name} rang at step {', '.join(steps)}." for name, steps in found.items()]
 
 
 def training_claims(run: Run) -> list[Claim]:

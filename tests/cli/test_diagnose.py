@@ -309,6 +309,32 @@ def test_an_unfinished_diagnosis_of_a_run_with_a_new_adapter_goes_on(
     assert "continuing: 2 parts are there already" in capsys.readouterr().err
 
 
+def test_the_model_of_a_run_by_name_reads_rows_as_the_run_did(tmp_path: Path, capsys: Captured) -> None:
+    recipe(tmp_path, data={"template": "always"})
+    assert main(["train", str(tmp_path / "recipe.json")]) == 0
+    assert diagnose(tmp_path / "run", "--out", tmp_path / "one") == 0
+    words = ("--start", tmp_path / "model", "--data", tmp_path / "pairs.jsonl", "--out")
+    capsys.readouterr()
+    assert diagnose("--model", tmp_path / "run", *words, tmp_path / "two") == 0
+    assert "rows are read as the run" in capsys.readouterr().err
+    assert summary(tmp_path / "two")["movement"]["chosen"] == summary(tmp_path / "one")["movement"]["chosen"]
+    assert diagnose("--model", tmp_path / "model", *words, tmp_path / "bare") == 0
+    said = capsys.readouterr().err
+    assert "rows of text are read without it" in said
+    assert "hold the same weights: nothing can have moved" in said
+    still = summary(tmp_path / "bare")["movement"]["branch"]
+    assert (still["gainer_is_third"], still["top_gainers"]) == (0, [])
+    assert "No chosen response moved" in (tmp_path / "bare" / "report.html").read_text()
+
+
+def test_an_adapter_is_no_model(model: str, tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    data = pairs(tmp_path / "pairs.jsonl", 3)
+    assert diagnose("--model", tmp_path / "adapter", "--start", model, "--data", data, "--out", tmp_path / "out") == 2
+    assert "adapter holds an adapter, not a model. `prefopt diagnose" in capsys.readouterr().err
+
+
 def test_two_models_by_name(model: str, tmp_path: Path) -> None:
     data, other = pairs(tmp_path / "pairs.jsonl", 6), model_folder(tmp_path / "other", seed=1)
     assert diagnose("--model", other, "--start", model, "--data", data, "--out", tmp_path / "there") == 0
@@ -338,6 +364,8 @@ REFUSED: list[tuple[list[str], str]] = [
     (["recipe.json", "--split", "train"], "--split belongs to --data"),
     (["recipe.json", "--keep-lowest", "0"], "a share of the records, above 0 and at most 1; got 0"),
     (["recipe.json", "--keep-lowest-by", "ln_chess"], "Did you mean 'ln_ches'?"),
+    (["recipe.json", "--keep-lowest-by", "ches"], "says by what --keep-lowest chooses, and that is not given"),
+    (["recipe.json", "--template", "often"], "--template is one of auto, always, never; got 'often'"),
     (["recipe.json", "loss.bta=1"], "Did you mean 'beta'"),
     (["empty"], "is no run directory of prefopt: it has no recipe.yaml"),
     (["--model", "demo:tiny-math", "--data", "pairs.jsonl", "--columns", "chosen"], "is not of the form ours=theirs"),

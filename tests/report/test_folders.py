@@ -173,3 +173,13 @@ def test_settings_get_dotted_names() -> None:
         "d": [1, 2],
         "e.0.f": 3,
     }
+
+
+def test_a_run_that_an_alarm_ended_says_so(tmp_path: Path) -> None:
+    lines = [{"step": 3, "loss": 0.6}, {"step": 4, "loss": 0.5}, {"step": 4, "alarms/chosen_below_start": 1.0}]
+    folder = made.run(tmp_path / "run", lines)
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(record | {"plan": {"steps": 32}}))
+    (column,) = build_report([folder]).columns
+    assert column.findings.verdict == "A run that ended at step 4 of 32."
+    assert column.findings.sentences[0] == "The alarm chosen_below_start rang at step 4."
