@@ -40,7 +40,7 @@ OWNED: Mapping[str, str] = {
     "include_num_input_tokens_seen": "num_tokens is always logged",
     "label_names": "prefopt's collator names the columns of a batch",
     "label_smoothing_factor": "it smooths next-token labels; for flipped preferences see the loss's own options",
-    "length_column_name": "drawing rows of similar length together is not available yet",
+    "length_column_name": "scoring.tokens_per_batch draws rows of similar length together",
     "local_rank": "the launcher sets it",
     "logging_nan_inf_filter": "a NaN is never hidden; safety.nonfinite says what happens",
     "neftune_noise_alpha": "noise in the embeddings would enter the log-probabilities that are compared",

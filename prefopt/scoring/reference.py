@@ -98,12 +98,14 @@ class ModelReference:
 class AdapterOffReference(ModelReference):
     """The policy's own base weights, with its new adapter switched off: no second model."""
 
+    KIND = "adapter off"
+
     def standing(self) -> AbstractContextManager[None]:
         """Inside the block, the adapter is off."""
         return self.model.disable_adapter()  # type: ignore[operator, no-any-return]
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "adapter off", **self.identity}
+        return {"kind": self.KIND, **self.identity}
 
 
 @dataclass(frozen=True)

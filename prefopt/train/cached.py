@@ -126,13 +126,21 @@ def served(
     asked = recipe.reference.cache
     if asked == "columns":
         for rows in sets:
-            verify_columns(live, [rows[number] for number in range(min(_VERIFIED, len(rows)))], collator)
+            count = min(
+                2 * _VERIFIED, len(rows)
+            )  # from every part: one file may be another model's
+            verify_columns(live, [rows[number * len(rows) // count] for number in range(count)], collator)
         return ColumnReference(live.describe()["kind"], live.identity)
     if asked == "off" or not sets or recipe.reference.sync is not None or Need.KL in objective.needs:
         return None
     key = identity(recipe, live, tokenizer)
     place = folder(recipe, key)
     if asked == "auto" and not place.is_dir():
+        if place.parent.is_dir() and any(place.parent.iterdir()):
+            text = (
+                "no cache in %s is of this reference (weights, tokenizer, template, precision, backend): computed live"
+            )
+            logger.info(text, place.parent)
         return None
     cache = Cache.open(place, key)
     seen = [LoadedRows(rows, objective) for rows in sets]
@@ -176,7 +184,7 @@ def verify_columns(live: ModelReference, rows: Sequence[dict[str, Any]], collato
     if wrong.any():
         b, r = wrong.nonzero()[0].tolist()
         raise RunError(
-            f"row {b + 1} ({rows[b][columns.ID]!r}): the data say that the reference gives {_response_name(r)} a "
+            f"row {rows[b][columns.ID]!r}: the data say that the reference gives {_response_name(r)} a "
             f"log-probability of {float(given[b, r]):.6g} nats, and it computes {float(computed[b, r]):.6g} (allowed "
             f"is a difference of {float(allowed[b, r]):.2g}). The column is another model's, or of other tokens: "
             "prompt, template and end token count. Compute it anew, or write `reference.cache: auto`."

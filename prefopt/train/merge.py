@@ -13,8 +13,9 @@ from torch import Tensor
 from prefopt.config import load_recipe
 from prefopt.config.sections import ModelSection
 from prefopt.errors import ConfigError, RunError
-from prefopt.runs import RECIPE
-from prefopt.train.model import load_model, load_tokenizer, merged_start
+from prefopt.runs import RECIPE, RECORD, read_json
+from prefopt.scoring.reference import AdapterOffReference
+from prefopt.train.model import fingerprint, load_model, load_tokenizer, merged_start
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ def merge(run: Path, out: Path, *, dtype: str | None = None) -> Merged:
     )
     if section.adapter is not None and section.adapter.mode == "merge":
         base = merged_start(base, str(section.adapter.start))
+    if dtype in (None, section.dtype):
+        _check_base(run, base, section)
     try:
         model: Any = PeftModel.from_pretrained(base, str(run))
     except (OSError, ValueError, RuntimeError) as error:
@@ -59,7 +62,8 @@ def merge(run: Path, out: Path, *, dtype: str | None = None) -> Merged:
     out.mkdir(parents=True, exist_ok=True)
     merged.save_pretrained(out)
     tokenizer.save_pretrained(out)
-    gap = _gap(before, _logits(load_model(str(out), dtype=dtype or section.dtype), ids))
+    again = load_model(str(out), dtype=dtype or section.dtype, trust_remote_code=section.trust_remote_code)
+    gap = _gap(before, _logits(again, ids))
     tolerance = _FULL if (dtype or section.dtype) == "float32" else _HALF
     if not gap <= tolerance:
         raise RunError(
@@ -67,6 +71,17 @@ def merge(run: Path, out: Path, *, dtype: str | None = None) -> Merged:
             f"{tolerance:g}); do not use it. Merging with --dtype float32 loses the least."
         )
     return Merged(out, gap)
+
+
+def _check_base(run: Path, base: Any, section: ModelSection) -> None:
+    """Raises: `ConfigError` when the model at that place is not the one the adapter was trained on any more."""
+    known = read_json(run / RECORD).get("reference", {}) if (run / RECORD).is_file() else {}
+    comparable = known.get("kind") == AdapterOffReference.KIND and section.quantization is None
+    if comparable and known.get("fingerprint") not in (None, fingerprint(base)):
+        raise ConfigError(
+            f"{section.name_or_path} is not the model that {run} was trained on: its weights have the fingerprint "
+            f"{fingerprint(base)}, and the run's record says {known['fingerprint']}. Put that model back first."
+        )
 
 
 def _section(run: Path) -> ModelSection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from prefopt.errors import ConfigError
 from prefopt.scoring.reference import ModelReference
+
+logger = logging.getLogger(__name__)
 
 WEIGHTS = "reference.safetensors"
 """The moved reference in a checkpoint."""
@@ -26,6 +29,11 @@ class MoveReference(TrainerCallback):
     def __init__(self, reference: ModelReference, *, every: int, mix: float) -> None:
         self.reference, self.every, self.mix = reference, every, mix
         self.moved = False  # after the step that just ended
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if self.every > state.max_steps:
+            text = "reference.sync.every is %d and training has %d steps: the reference will never move."
+            logger.warning(text, self.every, state.max_steps)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any

@@ -177,7 +177,17 @@ def test_sums_are_read_only_when_they_are_asked_for(tmp_path: Path) -> None:
 
 def test_sums_that_are_not_the_references_stop_the_run(tmp_path: Path) -> None:
     with_sums(tmp_path, PAIR, change=-0.25)
-    with pytest.raises(RunError, match=r"^row 1 \('sum-0'\): the data say that the reference gives response 0 .* and"):
+    with pytest.raises(RunError, match=r"^row 'sum-0': the data say that the reference gives response 0 .* and"):
+        train(recipe(tmp_path, reference={"cache": "columns"}))
+
+
+def test_sums_of_another_model_in_the_last_part_of_the_data_stop_the_run(tmp_path: Path) -> None:
+    with_sums(tmp_path, PAIR)
+    lines = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
+    for line in lines[-4:]:
+        line["ref_chosen_logps"] -= 0.25
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(RunError, match=r"^row 'sum-\d+': the data say that the reference gives response 0 .* and"):
         train(recipe(tmp_path, reference={"cache": "columns"}))
 
 

@@ -10,9 +10,10 @@ import torch
 from peft import AutoPeftModelForCausalLM, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from prefopt import train
+from prefopt import ConfigError, train
 from prefopt.cli import main
-from tests.train.folder import recipe
+from prefopt.train.merge import merge
+from tests.train.folder import model_folder, recipe
 from tests.train.test_run import weights
 
 IDS = torch.tensor([[10, 20, 30, 40, 50], [9, 8, 7, 6, 5]])
@@ -77,3 +78,11 @@ def test_what_cannot_be_merged_is_said(tmp_path: Path, capsys: pytest.CaptureFix
         assert complaint in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
     assert [path.name for path in taken.iterdir()] == ["mine"]
+
+
+def test_another_base_in_the_place_of_the_one_that_was_trained_on_is_refused(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    model_folder(tmp_path / "model", seed=1)
+    with pytest.raises(ConfigError, match=r"is not the model that .* was trained on: its weights have the fingerprint"):
+        merge(run, tmp_path / "new")
+    assert not (tmp_path / "new").exists()

@@ -113,3 +113,8 @@ def test_batches_by_tokens_in_a_recipe(tmp_path: Path) -> None:
         recipe(tmp_path, scoring={"tokens_per_batch": 64}, training={"per_device_train_batch_size": 4})
     with pytest.raises(ConfigError, match=r"'dr_dpo' compares the prompts of a batch, and with scoring"):
         train(load_recipe(path, ["loss={name: dr_dpo}", "training.output_dir=other"]))
+
+
+def test_a_reference_that_will_never_move_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train(recipe(tmp_path, reference={"sync": {"every": 5}}))
+    assert "reference.sync.every is 5 and training has 4 steps: the reference will never move" in caplog.text
