@@ -182,9 +182,8 @@ def _as_trained(models: Sequence[ModelSection]) -> DataOptions | None:
         if (folder / RECIPE).is_file() and (folder / RECORD).is_file():
             data = load_recipe(folder / RECIPE, []).data
             logger.info("rows are read as the run %s read its own: template, lengths, end tokens.", folder)
-            return DataOptions(
-                **data.model_dump(include={"max_length", "truncate", "eos", "template", "chat_template"})
-            )
+            same = {"max_length", "truncate", "eos", "template", "chat_template"}
+            return DataOptions(**data.model_dump(include=same))
     return None
 
 

@@ -40,7 +40,7 @@ def trained(run: Run) -> Findings:
     planned = plan.get("steps") if isinstance(plan, dict) else None
     short = isinstance(planned, int) and steps < planned
     sentences[:0] = _rung(run)
-    headline = f"A run that ended at step {steps:,} of {planned:,}." if short else f"A run of {steps:,} steps."
+    headline = f"A run that has come to step {steps:,} of {planned:,}." if short else f"A run of {steps:,} steps."
     return Findings(headline, tuple(sentences), tuple(claims))
 
 

@@ -126,9 +126,8 @@ def served(
     asked = recipe.reference.cache
     if asked == "columns":
         for rows in sets:
-            count = min(
-                2 * _VERIFIED, len(rows)
-            )  # from every part: one file may be another model's
+            # from every part of the data: one file of several may be another model's
+            count = min(2 * _VERIFIED, len(rows))
             verify_columns(live, [rows[number * len(rows) // count] for number in range(count)], collator)
         return ColumnReference(live.describe()["kind"], live.identity)
     if asked == "off" or not sets or recipe.reference.sync is not None or Need.KL in objective.needs:

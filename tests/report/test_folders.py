@@ -181,5 +181,5 @@ def test_a_run_that_an_alarm_ended_says_so(tmp_path: Path) -> None:
     record = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(record | {"plan": {"steps": 32}}))
     (column,) = build_report([folder]).columns
-    assert column.findings.verdict == "A run that ended at step 4 of 32."
+    assert column.findings.verdict == "A run that has come to step 4 of 32."
     assert column.findings.sentences[0] == "The alarm chosen_below_start rang at step 4."
