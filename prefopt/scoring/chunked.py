@@ -39,23 +39,23 @@ def chunked_statistics(
         known = None if reference is None else reference.logits(part)
         return token_statistics(head.logits(hidden), labels[part], wanted, known)
 
-    parts = even_parts(len(labels), chunk)
+    parts = whole_parts(len(labels), chunk)
     if not torch.is_grad_enabled():
         return torch.cat([block(hidden[part], part) for part in parts])
     again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
     return torch.cat([again(block, hidden[part], part) for part in parts])
 
 
-def even_parts(tokens: int, chunk: int) -> list[slice]:
-    """Slices of near equal size that cover `tokens`, none larger than `chunk`.
+def whole_parts(tokens: int, chunk: int) -> list[slice]:
+    """Slices of `chunk` that cover `tokens`, the first of them what is left over: kernels see few different sizes.
 
     No tokens still give one (empty) slice, so that the head takes part in every rank's backward pass.
     """
-    count = max(-(-tokens // chunk), 1)
-    edges = [tokens * number // count for number in range(count + 1)]
+    first = tokens % chunk or min(tokens, chunk)
+    edges = [0, *range(first, tokens + 1, chunk)]
     return [slice(start, end) for start, end in pairwise(edges)]
 
 
 def chunk_tokens(vocabulary: int, *, budget: int = 128 * 2**20) -> int:
     """Tokens per chunk so that one float32 block of logits stays within `budget` bytes."""
-    return max(16, budget // (4 * vocabulary))
+    return max(16, budget // (4 * vocabulary) // 64 * 64)
