@@ -51,8 +51,8 @@ SERIES: dict[str, list[Point]] = {
 NAMES = {"length": "prompt", "responses": "responses", "vocabulary": "vocabulary", "rows": "rows"}
 
 
-def data(point: Point) -> Any:
-    """Token ids, as a table on the disk."""
+def data(point: Point, folder: str) -> Any:
+    """Token ids, as a table on the disk, which is never whole in memory: its making must not hide the run's peak."""
     from datasets import Dataset
 
     chance = random.Random(0)
@@ -67,7 +67,7 @@ def data(point: Point) -> Any:
             longest = len(prompt) + max(map(len, responses))
             yield {"id": str(number), "prompt_ids": prompt, "responses": responses, "masks": masks, "length": longest}
 
-    return Dataset.from_list(list(rows()))
+    return Dataset.from_generator(rows, cache_dir=folder)
 
 
 def measure(point: Point, steps: int) -> dict[str, float]:
@@ -77,13 +77,13 @@ def measure(point: Point, steps: int) -> dict[str, float]:
 
     from prefopt import PreferenceTrainer
 
-    table = data(point)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 704, "num_attention_heads": 8}
-    model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=point.vocabulary, max_position_embeddings=4096))
-    size = sum(p.numel() * 4 for p in model.parameters())
     with tempfile.TemporaryDirectory() as folder:
+        table = data(point, folder)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 704, "num_attention_heads": 8}
+        model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=point.vocabulary, max_position_embeddings=4096))
+        size = sum(p.numel() * 4 for p in model.parameters())
         args = TrainingArguments(
             output_dir=folder,
             use_cpu=True,
