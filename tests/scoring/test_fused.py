@@ -122,3 +122,20 @@ def test_a_head_that_something_acts_on_is_not_plain() -> None:
         pass
 
     assert not is_plain(Head(Odd(6, 11)))
+
+
+@pytest.mark.parametrize("options", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("lower", [False, True], ids=["float32", "bfloat16"])
+def test_rows_that_are_read_apart_give_what_a_block_gives(
+    options: dict[str, float], lower: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, (hidden, labels) = head(dtype=torch.float32, **options), states(dtype=torch.float32)
+    found = []
+    for piece in (4 * 2**20, 88):  # two rows of eleven logits at a time
+        monkeypatch.setattr("prefopt.scoring.fused._PIECE", piece)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=lower):
+            logps = fused_logps(hidden, labels, chosen, chunk=5)
+        grads = torch.autograd.grad(logps.sum(), [hidden, *chosen.module.parameters()])
+        found.append([logps, *grads])
+    for whole, apart in zip(*found, strict=True):
+        torch.testing.assert_close(apart, whole, rtol=1e-5, atol=1e-5)
