@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 COMMANDS: dict[str, list[str]] = {
@@ -28,20 +29,27 @@ COMMANDS: dict[str, list[str]] = {
     "dedupe": ["dedupe"],
     "dedupe near": ["dedupe", "--near", "0.8"],
     "lint": ["lint"],
+    "pair": ["pair"],
+    "negatives": ["negatives", "--by", "score"],
 }
 NO_FILE = ("stats", "lint")
+SAMPLES = ("pair", "negatives")  # half as many problems, each with a right and a wrong sample
 
 
-def records(command: str, count: int) -> Iterator[dict[str, str]]:
+def records(command: str, count: int) -> Iterator[dict[str, Any]]:
     """Word problems in the shape that the command reads."""
-    for number in range(count):
+    for place in range(count):
+        number = place // 2 if command in SAMPLES else place
         first, second = 3 + number % 9973, 2 + number // 9973
         prompt = f"Crate {number} holds {first} red and {second} green marbles, twice over. How many marbles are that?"
         right = f"One filling is {first} + {second} = {first + second} marbles.\n"
         rest = "Two fillings are 2 * {0} = {1} marbles.\n#### {1}"
         good, bad = right + rest.format(first + second, 2 * (first + second)), right + rest.format(first, 2 * first)
         answer = str(2 * (first + second))
-        if command == "inject":
+        if command in SAMPLES:
+            sample = {"completion": bad, "label": False} if place % 2 else {"completion": good, "label": True}
+            yield {"id": str(place), "prompt": prompt, **sample, "score": 0.5}
+        elif command == "inject":
             yield {"id": str(number), "prompt": prompt, "solution": good, "answer": answer}
         elif command == "convert":
             yield {"question": prompt, "response_j": good, "response_k": bad}

@@ -124,7 +124,7 @@ def _rows(job: Job, work: "Work | _Nowhere", *, skip: int = 0) -> Iterator[tuple
 
 
 class _Ids:
-    """The lines where ids stood first, by hash: some 20 to 40 bytes a record."""
+    """The lines where ids stood first, by hash."""
 
     def __init__(self, job: Job, skip: int) -> None:
         self._lines = HashTable()

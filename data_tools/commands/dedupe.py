@@ -8,7 +8,7 @@ from pydantic import Field
 
 from data_tools.command import Options, RunInfo, stream_command
 from data_tools.duplicates import NearIndex, digest
-from data_tools.duplicates.places import Places, Seen
+from data_tools.duplicates.places import Places, Seen, own, place_of
 from data_tools.others import readable
 from data_tools.reading import Record
 from data_tools.run import Output, Reject, Row, StreamFunction
@@ -35,18 +35,18 @@ def dedupe(options: DedupeOptions, run: RunInfo) -> StreamFunction:
     """Leave out rows that came before, in this file or in others; the first one stays.
 
     Equal means equal but for white space. Near duplicates share runs of three tokens: MinHash proposes them, their
-    exact Jaccard similarity decides. Memory holds hashes only. With --shard each part is compared with itself.
+    exact Jaccard similarity decides. Hashes lie in temporary files. With --shard each part is compared with itself.
     """
 
     def rows(records: Iterator[Row]) -> Iterator[Output]:
-        with _Known(options) as known:
-            for path in options.across:
-                file = known.places.file(path)
-                for line, record in readable(path):
-                    known.find_or_add(record, file, line)
-            for row in records:
-                found = known.find_or_add(row.record, 0, row.line)
-                yield row.record if found is None else Reject(found[0], found[1], row.line, row.id)
+        known = _Known(options)
+        for path in options.across:
+            file = known.places.file(path)
+            for line, record in readable(path):
+                known.find_or_add(record, file, line)
+        for row in records:
+            found = known.find_or_add(row.record, 0, row.line)
+            yield row.record if found is None else Reject(found[0], found[1], row.line, row.id)
 
     return rows
 
@@ -59,19 +59,12 @@ class _Known:
         self.places, self._seen = Places(), Seen()
         self._near = NearIndex(options.near, same_numbers=not options.ignore_numbers) if options.near < 1 else None
 
-    def __enter__(self) -> "_Known":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._near:
-            self._near.close()
-
     def find_or_add(self, record: Record, file: int, line: int) -> tuple[str, str] | None:
         """Why a row is a duplicate, reason and detail; None, and it is remembered, if it is new."""
         parts = _parts(record, self._on)
         if not any(parts):
             return None  # nothing to compare by
-        place = self.places.add(file, line)
+        place = place_of(file, line)
         before = self._seen.first(digest(*parts), place)
         if before is not None:
             return self._reason("duplicate", before), f"the same as {self.places.name(before)}"
@@ -81,7 +74,7 @@ class _Known:
         return None
 
     def _reason(self, word: str, before: int) -> str:
-        return word if self.places.own(before) else f"{word}_across_files"
+        return word if own(before) else f"{word}_across_files"
 
 
 def _parts(record: Record, on: str) -> list[str]:

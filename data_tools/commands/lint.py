@@ -1,7 +1,6 @@
 """`prefopt data lint`: what is wrong with a file of preference data."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 
 from data_tools.command import Report, RunInfo, report_command
 from data_tools.quality.lint import Linter, LintOptions, check_names
@@ -60,9 +59,8 @@ def lint(options: LintOptions, run: RunInfo) -> Callable[[Iterator[Row]], Report
     linter = Linter(options, run.seed, run.missed)
 
     def look(rows: Iterator[Row]) -> Report:
-        with closing(linter):
-            for row in rows:
-                linter.see(row)
-            return linter.report()
+        for row in rows:
+            linter.see(row)
+        return linter.report()
 
     return look

@@ -38,12 +38,8 @@ def negatives(options: NegativesOptions, run: RunInfo) -> StreamFunction:
         raise DataToolsError(f"--form is no regular expression: {error}.") from None
 
     def rows(records: Iterator[Row]) -> Iterator[Output]:
-        refused: list[Reject] = []
-        for pool in pools(records, refused, threshold=options.threshold):
-            yield from refused
-            refused.clear()
-            yield _row(pool, options, form)
-        yield from refused
+        for found in pools(records, threshold=options.threshold):
+            yield found if isinstance(found, Reject) else _row(found, options, form)
 
     return rows
 

@@ -41,12 +41,11 @@ def pair(options: PairOptions, run: RunInfo) -> StreamFunction:
     """
 
     def rows(records: Iterator[Row]) -> Iterator[Output]:
-        refused: list[Reject] = []
-        for pool in pools(records, refused, threshold=options.threshold):
-            yield from refused
-            refused.clear()
-            yield from _pairs(pool, options, run.seed)
-        yield from refused
+        for found in pools(records, threshold=options.threshold):
+            if isinstance(found, Reject):
+                yield found
+            else:
+                yield from _pairs(found, options, run.seed)
 
     return rows
 

@@ -17,13 +17,13 @@ class NgramSet:
 
     def add(self, text: str) -> None:
         """Remember the runs of a text."""
-        for run in _runs(text, self.n):
-            self._table.setdefault(run, 1)
+        self._table.add_all(_runs(text, self.n), 1)
 
     def share(self, text: str) -> float:
         """The share of a text's runs that are in the set, 0 for a text without tokens."""
         found = _runs(text, self.n)
-        return sum(run in self._table for run in found) / len(found) if found else 0.0
+        known = self._table.get_all(found)
+        return sum(run in known for run in found) / len(found) if found else 0.0
 
 
 def _runs(text: str, n: int) -> list[int]:

@@ -1,64 +1,60 @@
-"""A map from hashes to row numbers that takes a dozen bytes an entry: what finding duplicates has to remember."""
+"""A map from hashes to numbers on disk: what finding duplicates has to remember takes no memory, however many rows."""
 
-from array import array
+import sqlite3
+import weakref
+from collections.abc import Iterable, Sequence
 
-_SPREAD = 0x9E3779B97F4A7C15
-_MASK = 0xFFFFFFFFFFFFFFFF
+_HALF = 1 << 63
+_MANY = 500  # keys of one question; SQLite takes a thousand and more
+
+
+def temporary_database(owner: object, *, cache_mib: int = 4) -> sqlite3.Connection:
+    """An empty database in a nameless temporary file, gone with its owner or the process. `cache_mib` is its memory.
+
+    The file lies in the folder for temporary files (`SQLITE_TMPDIR` or `TMPDIR`) and is written once the cache is full.
+    """
+    database = sqlite3.connect("", isolation_level=None)
+    weakref.finalize(owner, database.close)
+    for setting in ("journal_mode = OFF", "synchronous = OFF", "temp_store = FILE", f"cache_size = -{cache_mib << 10}"):
+        database.execute(f"PRAGMA {setting}")
+    return database
 
 
 class HashTable:
-    """64-bit hashes to numbers below 2^32, by open addressing in two arrays. Entries are never removed.
+    """64-bit hashes to whole numbers below 2^63. Entries are never removed."""
 
-    A dict of integers takes about ten times the memory.
-    """
-
-    def __init__(self) -> None:
-        self._bits = 10
-        self._used = 0
-        self._keys = array("Q", bytes(8 << self._bits))
-        self._values = array("I", bytes(4 << self._bits))
+    def __init__(self, *, cache_mib: int = 4) -> None:
+        self._database = temporary_database(self, cache_mib=cache_mib)
+        self._database.execute("CREATE TABLE entries (key INTEGER PRIMARY KEY, value INTEGER NOT NULL)")
+        self._database.execute("BEGIN")  # one transaction, never ended: nothing is worth saving
 
     def __len__(self) -> int:
-        return self._used
-
-    def __contains__(self, key: int) -> bool:
-        return bool(self._keys[self._slot(key or 1)])
+        count: int = self._database.execute("SELECT count(*) FROM entries").fetchone()[0]
+        return count
 
     def get(self, key: int) -> int | None:
         """The number of a hash, or None."""
-        slot = self._slot(key or 1)
-        return self._values[slot] if self._keys[slot] else None
+        found = self._database.execute("SELECT value FROM entries WHERE key = ?", (key - _HALF,)).fetchone()
+        return None if found is None else found[0]
+
+    def get_all(self, keys: Sequence[int]) -> dict[int, int]:
+        """The numbers of those of many hashes that are there."""
+        found: dict[int, int] = {}
+        for begin in range(0, len(keys), _MANY):
+            asked = [key - _HALF for key in keys[begin : begin + _MANY]]
+            marks = ", ".join("?" * len(asked))
+            found.update(self._database.execute(f"SELECT key, value FROM entries WHERE key IN ({marks})", asked))
+        return {key + _HALF: value for key, value in found.items()}
 
     def setdefault(self, key: int, value: int) -> int:
         """The number of a hash; a new hash gets `value`."""
-        key = key or 1  # 0 marks a free slot
-        slot = self._slot(key)
-        if self._keys[slot]:
-            return self._values[slot]
-        self._keys[slot], self._values[slot] = key, value
-        self._used += 1
-        if 5 * self._used > 3 << self._bits:
-            self._grow()
-        return value
+        new = self._database.execute("INSERT OR IGNORE INTO entries VALUES (?, ?)", (key - _HALF, value))
+        found = value if new.rowcount else self.get(key)
+        assert found is not None, "it was there, or is now"
+        return found
 
-    def put(self, key: int, value: int) -> None:
-        """Set the number of a hash."""
-        if self.setdefault(key, value) != value:
-            self._values[self._slot(key or 1)] = value
-
-    def _slot(self, key: int) -> int:
-        """Where a hash stands, or the free slot where it would."""
-        keys, last = self._keys, (1 << self._bits) - 1
-        slot = ((key * _SPREAD) & _MASK) >> (64 - self._bits)
-        while keys[slot] and keys[slot] != key:
-            slot = (slot + 1) & last
-        return slot
-
-    def _grow(self) -> None:
-        keys, values = self._keys, self._values
-        self._bits += 1
-        self._keys, self._values = array("Q", bytes(8 << self._bits)), array("I", bytes(4 << self._bits))
-        for key, value in zip(keys, values, strict=True):
-            if key:
-                slot = self._slot(key)
-                self._keys[slot], self._values[slot] = key, value
+    def add_all(self, keys: Iterable[int], value: int) -> None:
+        """Give `value` to those of many hashes that are new."""
+        self._database.executemany(
+            "INSERT OR IGNORE INTO entries VALUES (?, ?)", [(key - _HALF, value) for key in keys]
+        )

@@ -2,12 +2,14 @@
 
 import json
 import tempfile
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from data_tools.duplicates import digest
+from data_tools.duplicates import HashTable, digest
+from data_tools.duplicates.table import temporary_database
 from data_tools.equality import compare_answers
 from data_tools.errors import RecordError
 from data_tools.fields import optional_text, text_of
@@ -55,29 +57,32 @@ def pool_texts(samples: Iterable[Sample], right: bool) -> list[str]:
     return list(dict.fromkeys(sample.text for sample in samples if sample.right is right))
 
 
-def pools(rows: Iterable[Row], rejects: list[Reject], *, threshold: float = 0.5) -> Iterator[Pool]:
+def pools(rows: Iterable[Row], *, threshold: float = 0.5) -> Iterator[Pool | Reject]:
     """Samples by prompt, in the order in which prompts first occur; those of one prompt are sorted by their texts.
 
     A row has one sample (`completion` or `response`) or several (`responses`). What is right is said by `label` (or
     `labels`), else by comparing with `answer`, else by a `reward` (or `rewards`) of at least `threshold`. Rows wait in
-    a temporary file; memory holds where they lie. Rows that cannot be used are added to `rejects`, and so are prompts
-    with answers that surely differ, and samples that are labelled both right and wrong.
+    temporary files; memory holds those of one prompt. Rejected are rows that cannot be used, prompts with answers that
+    surely differ, and samples that are labelled both right and wrong.
     """
     with tempfile.TemporaryFile() as file:
-        places: dict[int, array[int]] = {}
+        firsts, places = HashTable(), temporary_database(file)
+        places.execute("CREATE TABLE rows (first INTEGER, offset INTEGER, PRIMARY KEY (first, offset)) WITHOUT ROWID")
+        places.execute("BEGIN")
         for row in rows:
             try:
                 asked = text_of(row.record, "prompt", row.where)
                 line = json.dumps([row.id, row.line, row.where, row.record], ensure_ascii=False)
             except RecordError as error:
-                rejects.append(Reject(error.reason, str(error), row.line, row.id))
+                yield Reject(error.reason, str(error), row.line, row.id)
                 continue
-            places.setdefault(digest(" ".join(asked.split())), array("Q")).append(file.tell())
+            offset = file.tell()
+            first = firsts.setdefault(digest(" ".join(asked.split())), offset)
+            places.execute("INSERT INTO rows VALUES (?, ?)", (first, offset))
             file.write(line.encode() + b"\n")
-        for offsets in places.values():
-            pool = _pool((_read(file, offset) for offset in offsets), rejects, threshold)
-            if pool is not None:
-                yield pool
+        ordered = places.execute("SELECT first, offset FROM rows ORDER BY first, offset")
+        for _, group in groupby(ordered, key=itemgetter(0)):
+            yield from _pool((_read(file, offset) for _, offset in group), threshold)
 
 
 def _read(file: Any, offset: int) -> Row:
@@ -86,35 +91,35 @@ def _read(file: Any, offset: int) -> Row:
     return Row(record, id, where.rpartition(":")[0], line)
 
 
-def _pool(rows: Iterable[Row], rejects: list[Reject], threshold: float) -> Pool | None:
+def _pool(rows: Iterable[Row], threshold: float) -> Iterator[Pool | Reject]:
     used: list[Row] = []
     samples: list[Sample] = []
     for row in rows:
         try:
             samples += _samples(row, threshold)
         except RecordError as error:
-            rejects.append(Reject(error.reason, str(error), row.line, row.id))
+            yield Reject(error.reason, str(error), row.line, row.id)
             continue
         used.append(row)
     if not used:
-        return None
+        return
     least = min(used, key=lambda row: (row.id, json.dumps(row.record["prompt"], sort_keys=True)))
     line, answers = min(row.line for row in used), _answers(used)
     other = next((answer for answer in answers if compare_answers(answers[0], answer) is False), None)
     if other is not None:
         says = f"the prompt has the answer '{answers[0]}' in one row and '{other}' in another"
-        rejects.append(Reject("contradictory_answer", says, line, least.id))
-        return None
+        yield Reject("contradictory_answer", says, line, least.id)
+        return
     golds = sorted(gold for row in used if (gold := optional_text(row.record, "solution")))
     asked = text_of(least.record, "prompt", least.where)
     pool = Pool(least.id, line, least.record["prompt"], asked, next(iter(answers), None), next(iter(golds), None))
     both = set(pool_texts(samples, True)) & set(pool_texts(samples, False))
     for text in sorted(both):
         says = f"the same sample is labelled right and wrong: {text[:80]!r}"
-        rejects.append(Reject("contradictory_label", says, line, least.id))
+        yield Reject("contradictory_label", says, line, least.id)
     pool.samples = [sample for sample in samples if sample.text not in both]
     pool.samples.sort(key=lambda sample: (sample.text, str(sample.right), sample.score or 0, sample.mean_logp or 0))
-    return pool
+    yield pool
 
 
 def _answers(rows: Iterable[Row]) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_tools.duplicates import NearIndex, digest
-from data_tools.duplicates.places import Places, Seen
+from data_tools.duplicates.places import Places, Seen, own, place_of
 from data_tools.others import readable
 from data_tools.reading import Missed
 from data_tools.texts import RowTexts, row_texts
@@ -29,29 +29,20 @@ class Between:
         self._rows, self._prompts, self._others = Seen(), Seen(), Seen()
         self._chosen, self._rejected = Seen(), Seen()
         self._near = NearIndex(near, same_numbers=same_numbers) if near < 1 else None
-        try:
-            for path in across:
-                self._remember(path, missed)
-        except BaseException:
-            self.close()
-            raise
+        for path in across:
+            self._remember(path, missed)
 
     @property
     def prompts(self) -> int:
         """How many different prompts there were."""
         return len(self._prompts)
 
-    def close(self) -> None:
-        """Remove what lies in temporary files."""
-        if self._near:
-            self._near.close()
-
     def look(self, texts: RowTexts, line: int) -> list[tuple[str, str]]:
         """What is wrong between a row and those before it."""
         prompt = _flat(texts.prompt)
         if not prompt and not texts.sides:
             return []
-        place = self._places.add(0, line)
+        place = place_of(0, line)
         found = []
         sides = (f"{side} {_flat(text)}" for side, text in texts.sides)
         before = self._rows.first(digest(prompt, texts.prefix, *sides), place)
@@ -69,7 +60,7 @@ class Between:
         near = self._near.find_or_add(prompt, place) if self._near else None
         if near is None:
             return []
-        name = "near_duplicate_prompt" if self._places.own(near[0]) else "near_prompt_in_other_file"
+        name = "near_duplicate_prompt" if own(near[0]) else "near_prompt_in_other_file"
         return [(name, f"similarity {near[1]:.2f} to {self._places.name(near[0])}")]
 
     def _contradiction(self, prompt: str, texts: RowTexts, place: int) -> list[tuple[str, str]]:
@@ -91,7 +82,7 @@ class Between:
             prompt = _flat(row_texts(record).prompt)
             if not prompt:
                 continue
-            place = self._places.add(file, line)
+            place = place_of(file, line)
             if self._others.first(digest(prompt), place) is None and self._near:
                 self._near.find_or_add(prompt, place)
 

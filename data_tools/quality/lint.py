@@ -80,7 +80,7 @@ class Findings:
 
 
 class Linter:
-    """Sees rows one by one. What it keeps is hashes, and a sample for the classifier."""
+    """Sees rows one by one. Hashes lie in temporary files, a sample for the classifier in memory."""
 
     def __init__(self, options: LintOptions, seed: int, missed: Missed | None = None) -> None:
         self._options = options
@@ -112,13 +112,8 @@ class Linter:
             self.lengths.add(*texts.pair)
             self._draw(texts)
 
-    def close(self) -> None:
-        """Remove what lies in temporary files; a report can still be made."""
-        self._between.close()
-
     def report(self) -> dict[str, Any]:
         """All that was found."""
-        self.close()
         cues = self._cues()
         return {
             "rows": self._rows,
