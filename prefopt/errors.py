@@ -63,7 +63,7 @@ class NonFiniteError(RunError):
         super().__init__(text)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], *, closeness: float = 0.5) -> str:
     """` Did you mean 'lam'?` with a leading space, or nothing when no known word is close."""
-    matches = get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    matches = get_close_matches(word.lower(), list(known), n=1, cutoff=closeness)
     return f" Did you mean '{matches[0]}'?" if matches else ""

@@ -20,7 +20,7 @@ from prefopt.config.training import unused_arguments, value_of
 from prefopt.config.watch_rules import WATCH_RULES
 from prefopt.config.written import Written
 from prefopt.demo import demo_model_path, is_demo
-from prefopt.errors import ConfigError, Problem
+from prefopt.errors import ConfigError, Problem, did_you_mean
 from prefopt.losses import Objective
 from prefopt.params import KeyPath
 from prefopt.scores import Need
@@ -99,6 +99,10 @@ def cache_can_serve(reference: ReferenceSection) -> Iterator[Problem]:
     if reference.cache not in ("auto", "off") and reference.sync is not None:
         text = "reference.sync moves the reference, and a cache holds what it said before. Leave out one of the two."
         yield Problem(f"reference.cache: {text}", path)
+    place = Path(reference.cache)
+    meant = did_you_mean(place.name, CACHES, closeness=0.75)
+    if reference.cache not in CACHES and meant and not place.exists():
+        yield Problem(f"reference.cache: there is no folder {short(reference.cache)}.{meant}", path)
 
 
 def sync_can_act(reference: ReferenceSection, model: ModelSection) -> Iterator[Problem]:

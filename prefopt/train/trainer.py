@@ -133,6 +133,7 @@ class PreferenceTrainer(Trainer):
         self.coupling: Coupling = coupling
         self.tokens_per_batch = tokens_per_batch
         self.loss_state: dict[str, Any] | None = None
+        self._said_narrow: set[str] = set()
         self.sums: dict[str, MetricSums] = {"train": MetricSums(), "eval": MetricSums()}
         self.tokens_seen = 0
         self.skipped: list[str] = []
@@ -303,6 +304,8 @@ class PreferenceTrainer(Trainer):
         context = self.context(inputs["weight"], training=training)
         if training and context.gather.total == 0:  # type: ignore[attr-defined]  # RankGather
             return None
+        if training:
+            self._say_narrow(context.gather.counts)  # type: ignore[attr-defined]
         taken = nothing(inputs, self.objective.needs) if scores is None else scores
         try:
             out = evaluated(self.objective, taken, context)
@@ -344,6 +347,7 @@ class PreferenceTrainer(Trainer):
         context = self.context(torch.cat(weights), training=True)
         if context.gather.total == 0:  # type: ignore[attr-defined]  # RankGather
             return [{PREPARED: torch.ones(())} for _ in parts]
+        self._say_narrow(context.gather.counts)  # type: ignore[attr-defined]
         whole = linearized([scores for scores, _ in parts], weights, self.objective, context)
         out = whole.out
         if not torch.isfinite(out.losses).all():
@@ -356,6 +360,22 @@ class PreferenceTrainer(Trainer):
             self._add_metrics("train", Step(out, whole.scores), together, whole.slopes)
         slopes = whole.parts
         return [{**inputs, **slope, PREPARED: torch.ones(())} for (_, inputs), slope in zip(parts, slopes, strict=True)]
+
+    def _say_narrow(self, counts: Sequence[int]) -> None:
+        """Say once that a loss which compares prompts was shown too few; `counts` are the prompts of each rank."""
+        for loss in self.objective.losses:
+            shown = counts[self.args.process_index] if loss.spec.window_per_rank(loss.params) else sum(counts)
+            if shown < loss.window and loss.name not in self._said_narrow:
+                self._said_narrow.add(loss.name)
+                logger.warning(
+                    "step %d shows loss '%s' %d prompt(s), fewer than it can compare: there it is no more than its "
+                    "plain relative. So ends an epoch whose rows do not fill its last batch "
+                    "(training.dataloader_drop_last leaves that out), and so come long rows with a small "
+                    "scoring.tokens_per_batch. Said once, and true of every such step.",
+                    self.state.global_step + 1,
+                    loss.name,
+                    shown,
+                )
 
     def _replayed(self, model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
         """A number with the gradient of this micro-batch's rows in the loss of the whole step."""

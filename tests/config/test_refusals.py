@@ -257,3 +257,8 @@ def test_trl_settings_of_a_loss_name_the_loss(name: str) -> None:
     assert told is not None
     (loss,) = re.findall(r"name: (\w+)", told)
     assert known_loss(loss)
+
+
+def test_a_misspelt_word_for_the_cache_is_no_folder(refused: Refused) -> None:
+    lines = refused(GOOD + "reference: {cache: colums}\n")
+    assert lines == ["recipe.yaml:9: reference.cache: there is no folder colums. Did you mean 'columns'?"]

@@ -55,6 +55,25 @@ def test_a_narrow_window_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert "loss 'dr_dpo' compares only 4 prompts with one another" in caplog.text
 
 
+@pytest.mark.parametrize("options", [{"coupling": "step", "tokens_per_batch": 32}, {"per_device_train_batch_size": 3}])
+def test_a_step_with_too_few_prompts_is_said_once(
+    options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With batches by tokens, or where an epoch ends, the number of prompts is only known in the step itself."""
+    tokens, coupling = options.pop("tokens_per_batch", None), options.pop("coupling", "micro")
+    run = PreferenceTrainer(
+        tiny_model(),
+        arguments(tmp_path, max_steps=9, **options),
+        objective=get_loss("dr_dpo"),
+        train_dataset=tiny_rows(7),
+        coupling=coupling,
+        tokens_per_batch=tokens,
+    )
+    with caplog.at_level(logging.WARNING):
+        run.train()
+    assert caplog.text.count("shows loss 'dr_dpo' 1 prompt(s), fewer than it can compare") == 1
+
+
 def test_a_window_of_the_step_needs_a_model_that_says_the_same_twice(tmp_path: Path) -> None:
     model = get_peft_model(tiny_model(), LoraConfig(task_type="CAUSAL_LM", r=2, lora_dropout=0.1))
     options: dict[str, Any] = {"objective": get_loss("dr_dpo"), "train_dataset": tiny_rows(4)}

@@ -10,7 +10,7 @@ import torch
 from peft import AutoPeftModelForCausalLM, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from prefopt import ConfigError, train
+from prefopt import ConfigError, RunError, train
 from prefopt.cli import main
 from prefopt.train.merge import merge
 from tests.train.folder import model_folder, recipe
@@ -86,3 +86,16 @@ def test_another_base_in_the_place_of_the_one_that_was_trained_on_is_refused(tmp
     with pytest.raises(ConfigError, match=r"is not the model that .* was trained on: its weights have the fingerprint"):
         merge(run, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_an_adapter_that_rounding_would_swallow_is_not_merged_and_no_folder_is_left(tmp_path: Path) -> None:
+    run = trained(tmp_path, rate=1e-5)
+    new = tmp_path / "new"
+    with pytest.raises(RunError, match=r"and by \d+ % of what the adapter changes \(allowed 50 %\), so nothing was"):
+        merge(run, new, dtype="bfloat16")
+    assert not new.exists()
+    assert not list(tmp_path.glob(".new*"))
+    new.mkdir()
+    found = merge(run, new)
+    assert found.lost < 0.2
+    assert (new / "model.safetensors").exists()
