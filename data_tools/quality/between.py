@@ -50,9 +50,10 @@ class Between:
             found.append(("duplicate", f"the same as {self._places.name(before)}"))
         found += self._contradiction(prompt, texts, place)
         key = digest(prompt)
+        new = bool(prompt) and self._prompts.first(key, place) is None
         if prompt and (other := self._others.get(key)) is not None:
             found.append(("prompt_in_other_file", self._places.name(other)))
-        elif prompt and self._prompts.first(key, place) is None:
+        elif new:
             found += self._nearly(prompt, place)
         return found
 

@@ -236,8 +236,11 @@ def fill(
     added, broken, since, computed = 0, 0, time.monotonic(), set[bytes]()
     for batch in batches:
         wanted = keys_of_batch(batch)
-        missing = (cache.find(wanted) < 0) & [key.tobytes() not in computed for key in wanted]
-        computed.update(key.tobytes() for key in wanted[missing])
+        missing = cache.find(wanted) < 0
+        for place in np.flatnonzero(missing):
+            key = wanted[place].tobytes()
+            missing[place] = key not in computed
+            computed.add(key)
         if missing.any():
             each = _each(reference(batch).logps, batch["mask"])
             keys.append(wanted[missing])

@@ -93,6 +93,11 @@ def test_an_interrupted_fill_keeps_its_parts_and_the_next_computes_only_the_rest
     assert len(Cache.open(tmp_path / "c")) == 36
 
 
+def test_a_response_that_comes_again_is_kept_once(tmp_path: Path) -> None:
+    assert fill(prepare(tmp_path / "c", IDENTITY), batches(6, [ROWS[0], *ROWS, ROWS[-1]]), LIVE) == 36
+    assert len(Cache.open(tmp_path / "c")) == 36
+
+
 def test_another_reference_is_refused_by_the_name_of_what_differs_and_left_alone(tmp_path: Path) -> None:
     before = contents(filled(tmp_path / "c"))
     other = {**IDENTITY, "weights": "def", "dtype": "bfloat16"}
