@@ -15,7 +15,7 @@ class NearIndex:
     """Finds earlier texts whose shingles have at least a Jaccard similarity.
 
     Bands of MinHash signatures propose at most one earlier text each, the exact similarity decides. So a text costs a
-    fixed number of comparisons however many came before. Bands and shingles lie in temporary files, some 700 bytes a
+    fixed number of comparisons however many came before. Bands and shingles lie in temporary files, some 500 bytes a
     text. With `same_numbers`, texts with different numbers are never duplicates: in mathematics they are different
     problems.
     """

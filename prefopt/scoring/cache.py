@@ -135,7 +135,10 @@ class Cache:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).is_file():
-        raise ConfigError(f"{folder} holds no cache of reference log-probabilities: it has no {MANIFEST}.")
+        raise ConfigError(
+            f"{folder} holds no cache of reference log-probabilities: it has no {MANIFEST}. "
+            "`prefopt reference RECIPE` makes one there."
+        )
     try:
         content = read_json(folder / MANIFEST)
         found = {"format": content["format"], "reference": dict(content["reference"])}
