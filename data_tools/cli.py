@@ -1,5 +1,6 @@
 """The command line of data_tools: the commands of `data_tools.commands`, and what becomes of errors."""
 
+import sqlite3
 import sys
 import traceback
 from collections.abc import Sequence
@@ -29,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except DataToolsError as error:
         return _complain(error, code=2, debug=debug)
+    except sqlite3.OperationalError as error:
+        full = f"a temporary file (in TMPDIR, else /var/tmp): {error}. Set TMPDIR to a folder with more room."
+        return _complain(DataToolsError(full), code=1, debug=debug)
     except Exception as error:  # the last line of defence: one readable sentence instead of a traceback
         return _complain(error, code=1, debug=debug)
     return 0

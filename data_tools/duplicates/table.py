@@ -11,7 +11,7 @@ _MANY = 500  # keys of one question; SQLite takes a thousand and more
 def temporary_database(owner: object, *, cache_mib: int = 4) -> sqlite3.Connection:
     """An empty database in a nameless temporary file, gone with its owner or the process. `cache_mib` is its memory.
 
-    The file lies in the folder for temporary files (`SQLITE_TMPDIR` or `TMPDIR`) and is written once the cache is full.
+    The file lies in `SQLITE_TMPDIR`, `TMPDIR` or /var/tmp, whichever there is, and is written once the cache is full.
     """
     database = sqlite3.connect("", isolation_level=None)
     weakref.finalize(owner, database.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,17 @@ def test_near_duplicates_go_only_when_asked_for(tmp_path: Path) -> None:
     assert dedupe(tmp_path, rows)[0] == ["a", "b"]
     kept, log = dedupe(tmp_path, rows, "--near", "0.8")
     assert (kept, log["b"][0]) == (["a"], "near_duplicate")
+
+
+def test_a_full_disk_is_said_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any) -> int:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(HashTable, "setdefault", full)
+    write_records(tmp_path / "in.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "c"}])
+    assert main(["dedupe", str(tmp_path / "in.jsonl"), "--out", str(tmp_path / "out.jsonl")]) == 1
+    says = "error: a temporary file (in TMPDIR, else /var/tmp): database or disk is full. Set TMPDIR to a folder with"
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
