@@ -1,4 +1,4 @@
-"""A map from hashes to numbers on disk: what finding duplicates has to remember takes no memory, however many rows."""
+"""A map from hashes to numbers that lies on disk: finding duplicates takes the same memory for any number of rows."""
 
 import sqlite3
 import weakref
