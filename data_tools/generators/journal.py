@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from data_tools.duplicates import HashTable
 from data_tools.errors import NOT_GENERATED, DataToolsError
 from data_tools.generators.request import Answer, Generator, GenFailure, GenRequest, GenResult, request_key
 
@@ -19,11 +20,11 @@ log = logging.getLogger(__name__)
 
 
 class Journal:
-    """The file. In memory there is one number and one place for each answer, about 0.1 kB."""
+    """The file. Where its answers stand lies in another, temporary one: memory does not grow with them."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path, self._read_only = path, read_only
-        self._places: dict[int, int] = {}
+        self._places = HashTable()
         self._file: IO[bytes] | None = None
         if read_only and not path.exists():
             return
@@ -50,7 +51,7 @@ class Journal:
 
     def has(self, key: str) -> bool:
         """Whether there is an answer under a key."""
-        return _number(key) in self._places
+        return self._places.get(_number(key)) is not None
 
     def add(self, entries: Sequence[tuple[str, GenRequest, GenResult]]) -> None:
         """Keep answers; when this returns they are on the disk."""
@@ -81,6 +82,7 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            self.close()
             raise DataToolsError(f"{self.path}: another run is writing this journal.") from error
 
     def _read(self) -> None:
