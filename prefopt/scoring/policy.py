@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -49,8 +50,8 @@ class Scorer:
     chunk: int | None = None
     autocast: torch.dtype | None = None
     layout: LayoutName = "auto"
-    _heads: dict[int, Head | None] = field(default_factory=dict, repr=False)
-    _arranged: dict[int, Arrangement] = field(default_factory=dict, repr=False)
+    _heads: WeakKeyDictionary[nn.Module, Head | None] = field(default_factory=WeakKeyDictionary, repr=False)
+    _arranged: WeakKeyDictionary[nn.Module, Arrangement] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __call__(
         self,
@@ -132,7 +133,7 @@ class Scorer:
         """
         if self.layout == "separate":
             return separate(batch)
-        key = id(causal_model(model))
+        key = causal_model(model)
         if key not in self._arranged:
             settled = self._settle_layout(model, batch)
             if settled is None:
@@ -142,11 +143,11 @@ class Scorer:
 
     def settle(self, model: nn.Module, head: Head | None, arrangement: Arrangement) -> None:
         """Decide for a model what its first batch would."""
-        self._heads[id(causal_model(model))], self._arranged[id(causal_model(model))] = head, arrangement
+        self._heads[causal_model(model)], self._arranged[causal_model(model)] = head, arrangement
 
     def settled(self, model: nn.Module) -> Arrangement | None:
         """How this model's batches are arranged; None until the first batch has decided."""
-        return "separate" if self.layout == "separate" else self._arranged.get(id(causal_model(model)))
+        return "separate" if self.layout == "separate" else self._arranged.get(causal_model(model))
 
     def _settle_layout(self, model: nn.Module, batch: Batch) -> Arrangement | None:
         """None when these rows decide nothing: their log-probabilities are not finite in any layout."""
@@ -154,7 +155,8 @@ class Scorer:
         asked = model if shared else causal_model(model)  # not through wrappers: other ranks do not wait
         try:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not shared):
-                return compare_layouts(asked, _few(batch), replace(self, _heads={}, _arranged={}))
+                fresh = replace(self, _heads=WeakKeyDictionary(), _arranged=WeakKeyDictionary())
+                return compare_layouts(asked, _few(batch), fresh)
         except ConfigError as error:
             if self.layout == "shared_prefix":
                 raise
@@ -165,7 +167,7 @@ class Scorer:
         """The verified head of the chunked backend, None for the plain one."""
         if self.backend == "plain":
             return None
-        key = id(causal_model(model))
+        key = causal_model(model)
         if key not in self._heads:
             self._heads[key] = self._settle(model)
         return self._heads[key]
@@ -257,7 +259,7 @@ def _measured(model: nn.Module, batch: Batch, scorer: Scorer, way: Arrangement) 
     weights = _some_weights(inner) if torch.is_grad_enabled() else []
     with evaluating(model):
         try:
-            logps = replace(scorer, layout="auto", _arranged={id(inner): way})(model, batch).logps
+            logps = replace(scorer, layout="auto", _arranged=WeakKeyDictionary({inner: way}))(model, batch).logps
         except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
             kind = type(inner).__name__
             raise ConfigError(f"{kind} does not take a shared prefix ({type(error).__name__}: {error})") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -176,6 +178,18 @@ def test_chunked_never_holds_the_logits_of_all_positions() -> None:
         scorer(model, data).logps.sum().backward()
     assert scored_tokens > 2 * hidden
     assert watched.rows <= hidden
+
+
+def test_what_is_known_of_a_model_goes_with_it() -> None:
+    scorer, data = Scorer(), batch(2)
+    for _ in range(2):  # a new model often stands where one that is gone has stood
+        for name in ("soft cap", "divided", "bias"):
+            model = MODELS[name]()
+            torch.testing.assert_close(scorer(model, data).logps, Scorer()(model, data).logps, msg=name)
+            gone = weakref.ref(model)
+            del model
+            gc.collect()
+            assert gone() is None
 
 
 def test_an_unknown_head_is_refused_and_auto_falls_back() -> None:
