@@ -1,6 +1,6 @@
 """`python -m prefopt ...`, which is also what `accelerate launch -m prefopt ...` starts."""
 
-from prefopt.cli import main
+from prefopt.cli import run
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run()

@@ -5,13 +5,15 @@ Exit codes: 0 done, 1 failed while running, 2 the user's input was refused.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -49,6 +51,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # the last line of defence: a sentence instead of a traceback
         return _complain(error, debug=debug)
     return 0
+
+
+def run() -> NoReturn:
+    """Run this process's command line and end the process with its exit code.
+
+    A process that a launcher started ends as `multiprocessing`'s do, without taking the interpreter apart: what a
+    finished run still holds of its process group has threads, and one that wants the interpreter then ends in SIGABRT,
+    which would make a failed launch of a run that is done.
+    """
+    code = main()
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        raise SystemExit(code)
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as an interpreter's end does first
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _complain(error: Exception, *, debug: bool) -> int:

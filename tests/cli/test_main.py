@@ -228,3 +228,34 @@ def test_schema_and_init(tmp_path: Path, capsys: Captured) -> None:
     assert main(["init", str(tmp_path / "new")]) == 2
     assert "is not empty" in capsys.readouterr().err
     assert main(["init", str(tmp_path / "new"), "--overwrite"]) == 0
+
+
+LEAVING = """
+import atexit, os, sys, threading, time
+import prefopt.cli
+
+class Held:
+    def __del__(self):
+        os.abort()  # as a process group does whose threads want an interpreter that is gone
+
+held = Held()
+atexit.register(print, "last words")
+threading.Thread(target=lambda: (time.sleep(0.2), print("work done"))).start()
+sys.argv = ["prefopt", *{arguments}]
+prefopt.cli.run()
+"""
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["check", "no-such-file.yaml"], 2)])
+def test_a_launched_process_ends_with_its_work_done_and_no_teardown(arguments: list[str], code: int) -> None:
+    environment = {**os.environ, "WORLD_SIZE": "2", "RANK": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVING.format(arguments=arguments)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["work done", "last words"]
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("--version", 0), ("check no-such-file.yaml", 2)])
+def test_a_process_of_its_own_ends_with_its_exit_code(arguments: str, code: int) -> None:
+    assert subprocess.run([sys.executable, "-m", "prefopt", *arguments.split()], capture_output=True).returncode == code
