@@ -20,7 +20,7 @@ _MARKERS = ((_BOXED, "box"), (_HASHES, "####"), (_SAID, "answer"), (_LABEL, ":")
 """The ways to state an answer, each with letters without which a text does not have it: they are found much sooner."""
 
 _SENTENCE_END = re.compile(r"\.(?!\d)\s|\.?\s*\n|\.?\s*\Z")
-_LAST_NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})++|\d++)(?:\.\d++)?|[-−]?\.\d++")
+_LAST_NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?>(?:,\d{3})+)|\d++)(?:\.\d++)?|[-−]?\.\d++")
 
 
 def extract_answer(text: str, *, last_number: bool = False) -> str | None:

@@ -95,5 +95,7 @@ def converts(left: Value, right: Value) -> bool:
     """Whether the ratio of two values is one between common units."""
     if not left or not right:
         return False
+    if isinstance(left, int) and isinstance(right, int) and left % right and right % left:
+        return False  # all are whole, or one over a whole number
     ratio = abs(Fraction(left) / Fraction(right))
     return ratio in _CONVERSIONS or 1 / ratio in _CONVERSIONS

@@ -31,6 +31,8 @@ def evaluate(tokens: Sequence[Token]) -> Value | None:
                 return a + b
             if sign == "-":
                 return a - b
+            if sign == "/":
+                return _quotient(a, b) if b else None
     try:
         if len(tokens) == 3 and tokens[0].kind == NUMBER == tokens[2].kind:  # most equations
             return _apply(tokens[1], _number(tokens[0]), _number(tokens[2]))
@@ -129,8 +131,8 @@ def _apply(operator: Token, left: Value, right: Value) -> Value:
 
 
 def _quotient(left: Value, right: Value) -> Value:
-    if isinstance(left, int) and isinstance(right, int) and left % right == 0:  # the usual case, without a gcd
-        return left // right
+    if isinstance(left, int) and isinstance(right, int):
+        return Fraction(left, right) if left % right else left // right
     return Fraction(left) / right
 
 
@@ -141,7 +143,7 @@ def _raise(base: Value, exponent: Value) -> Value:
 
 
 def _bounded(value: Value) -> Value:
-    if isinstance(value, Fraction):
+    if not isinstance(value, int):
         if value.denominator == 1:
             value = value.numerator
         elif value.denominator.bit_length() > MAX_BITS:

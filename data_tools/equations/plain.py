@@ -15,19 +15,20 @@ from data_tools.equations.tokens import NUMBER, OPERATOR, WORDS, Token, new_tupl
 NEAR, WINDOW = 30, 80
 """How far to the left an expression is looked for, in characters: first near, then far."""
 
-_NUM = r"(?:(?:[1-9]\d{0,2}(?:,\d{3})++|\d{1,12}+)(?:\.\d{1,9}+)?+|\.\d{1,9}+)"
+_NUM = r"(?:(?:[1-9]\d{0,2}(?>(?:,\d{3})+)|\d{1,12}+)(?>(?:\.\d{1,9}+)?)|\.\d{1,9}+)"
 _NO_UNIT = "plus|minus|times|divided|equals|equal|is|of|and|or|so|then|because|which|that|but|if|where"
 _NO_NUMBER = "plus|minus|times|by|equals|equal|is|of"
-_UNIT = rf"(?:[ ](?!(?:{_NO_UNIT})\b)[a-z]{{2,12}}+){{1,3}}+"
+_UNIT = rf"(?>(?:[ ](?!(?:{_NO_UNIT})\b)[a-z]{{2,12}}+){{1,3}})"
 _OPERAND = rf"\$?{_NUM}(?:{_UNIT}(?:/[a-z]{{2,12}}+)?|/[a-z]{{2,12}}+)?"
 _SIGN = r"[ ]?([-+*/x×−–÷])[ ]?"
 _ENDING = rf"(?:{_UNIT}(?:/[a-z]{{2,12}}+)?|/[a-z]{{2,12}}+)?"
-_LEFT = re.compile(rf"(\$?)({_NUM}){_ENDING}{_SIGN}(\$?)({_NUM}){_ENDING}((?:[ ]?[-+*/x×−–÷][ ]?{_OPERAND})*+)[ ]?\Z")
+_MORE = rf"(?>(?:[ ]?[-+*/x×−–÷][ ]?{_OPERAND})*)"
+_LEFT = re.compile(rf"(\$?)({_NUM}){_ENDING}{_SIGN}(\$?)({_NUM}){_ENDING}({_MORE})[ ]?\Z")
 _RIGHT = re.compile(
     rf"[ ]?(\$?)({_NUM})"
     r"(?=[.,]?\s*\Z|[.,]?\n|[ /](?![A-Za-z'’ /-]*\b[xX]\b)[A-Za-z]{2}[A-Za-z'’]*+(?:"
-    r"(?:[ /-][A-Za-z'’]++)*+(?:[.,]\s|[.,]?\Z|[.,]?\n)"
-    rf"|(?:[ ](?!(?:{_NO_NUMBER})\b)[A-Za-z]{{2,}}+){{1,8}}+[ ]\d))"  # another number behind the words
+    r"(?>(?:[ /-][A-Za-z'’]++)*)(?:[.,]\s|[.,]?\Z|[.,]?\n)"
+    rf"|(?>(?:[ ](?!(?:{_NO_NUMBER})\b)[A-Za-z]{{2,}}+){{1,8}})[ ]\d))"  # another number behind the words
 )
 _UNITS = re.compile("[a-z]{2}")
 _BARS = re.compile(r"÷|/(?![a-z])")

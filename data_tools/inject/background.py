@@ -7,7 +7,7 @@ from data_tools.equations import NumberStyle, Token, Value, magnitude, number_va
 from data_tools.extraction import answer_number
 from data_tools.lazy import lazy
 
-_NUMBER = re.compile(r"\d(?<![\w.].)(?:\d{0,2}(?:,\d{3})++|\d{0,29}+)(?:\.\d{1,30}+)?(?![\w,.]?\d)")
+_NUMBER = re.compile(r"\d(?<![\w.].)(?:\d{0,2}(?>(?:,\d{3})+)|\d{0,29}+)(?:\.\d{1,30}+)?(?![\w,.]?\d)")
 """Begins with a digit and looks back only then, which makes the search fast."""
 
 _WORD = re.compile(

@@ -70,7 +70,7 @@ def draw_substitute(scene: Scene, rng: random.Random) -> Params | None:
     operand = rng.randrange(len(scene.numbers))
     old = scene.numbers[operand]
     whole = isinstance(old.value, int) or old.percent
-    others = [v for v in scene.others if v != old.value and v > 0 and not (whole and isinstance(v, Fraction))]
+    others = [v for v in scene.others if v != old.value and v > 0 and not (whole and type(v) is not int)]
     if not others or not old.bare or old.percent:
         return None
     value = rng.choice(others)
@@ -140,7 +140,7 @@ def _extra(scene: Scene, rng: random.Random, signs: str) -> Params | None:
     """A number and a sign; whole numbers behind whole numbers, and none that the expression has already."""
     taken = {number.value for number in scene.numbers}
     whole = isinstance(scene.site.value, int)
-    others = [v for v in scene.others if v not in taken and v > 1 and not (whole and isinstance(v, Fraction))]
+    others = [v for v in scene.others if v not in taken and v > 1 and not (whole and type(v) is not int)]
     if not others:
         return None
     value = rng.choice(others)
