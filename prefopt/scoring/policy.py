@@ -160,7 +160,7 @@ class Scorer:
         except ConfigError as error:
             if self.layout == "shared_prefix":
                 raise
-            logger.info("scoring: one row per response, because %s", error)
+            logger.info("scoring: one row per response, because %s", str(error))
             return "separate"
 
     def head(self, model: nn.Module) -> Head | None:
@@ -183,7 +183,7 @@ class Scorer:
         except ConfigError as error:
             if self.backend in ("chunked", "trl"):
                 raise
-            logger.info("scoring: plain backend, because %s", error)
+            logger.info("scoring: plain backend, because %s", str(error))
             return None
         return head
 
@@ -236,7 +236,7 @@ def compare_layouts(model: nn.Module, batch: Batch, scorer: Scorer) -> Arrangeme
     except ConfigError as error:
         if packs(model):
             causal_model(model).set_attn_implementation(before)
-        logger.info("scoring: rows are padded, because %s", error)
+        logger.info("scoring: rows are padded, because %s", str(error))
     _compare(model, expected, "padded", batch, scorer)
     return "padded"
 

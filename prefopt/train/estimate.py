@@ -219,7 +219,7 @@ def _settled(scorer: Scorer, model: Any) -> Scorer:
             let_pack(model)
             way = "packed"
         except ConfigError as error:
-            logger.info("estimate: %s rows, because %s", way, error)
+            logger.info("estimate: %s rows, because %s", way, str(error))
     scorer.settle(inner, head, way)
     return scorer
 
@@ -232,7 +232,7 @@ def _optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.Optimiz
         made: torch.optim.Optimizer = kind([p for p in model.parameters() if p.requires_grad], **options)
     except (ValueError, ImportError, TypeError) as error:
         name = getattr(args.optim, "value", args.optim)
-        logger.warning("estimate: the memory of training.optim %s is not known and not counted (%s).", name, error)
+        logger.warning("estimate: the memory of training.optim %s is not known and not counted (%s).", name, str(error))
         return None
     return made
 

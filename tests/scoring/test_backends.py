@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 from typing import Any
 
@@ -180,7 +181,8 @@ def test_chunked_never_holds_the_logits_of_all_positions() -> None:
     assert watched.rows <= hidden
 
 
-def test_what_is_known_of_a_model_goes_with_it() -> None:
+def test_what_is_known_of_a_model_goes_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)  # an exception in a kept record would hold its frames, and so the model
     scorer, data = Scorer(), batch(2)
     for _ in range(2):  # a new model often stands where one that is gone has stood
         for name in ("soft cap", "divided", "bias"):
@@ -189,7 +191,8 @@ def test_what_is_known_of_a_model_goes_with_it() -> None:
             gone = weakref.ref(model)
             del model
             gc.collect()
-            assert gone() is None
+            assert gone() is None, name
+    assert "rows are padded, because" in caplog.text
 
 
 def test_an_unknown_head_is_refused_and_auto_falls_back() -> None:
