@@ -101,6 +101,9 @@ def cache_can_serve(reference: ReferenceSection) -> Iterator[Problem]:
         yield Problem(f"reference.cache: {text}", path)
     place = Path(reference.cache)
     meant = did_you_mean(place.name, CACHES, closeness=0.75)
+    taken = next((p for p in (place, *place.parents) if p.is_file()), None)
+    if reference.cache not in CACHES and taken is not None:
+        yield Problem(f"reference.cache: {short(str(taken))} is a file, and a cache is a folder.", path)
     if reference.cache not in CACHES and meant and not place.exists():
         yield Problem(f"reference.cache: there is no folder {short(reference.cache)}.{meant}", path)
 
@@ -284,6 +287,14 @@ def stored_in_half(model: ModelSection) -> Iterator[Problem]:
         yield Problem(f"{text} swallows most updates. Use float32, and training.bf16 for speed.", ("model", "dtype"))
 
 
+def compiling_is_possible(written: Written, training: dict[str, Any]) -> Iterator[Problem]:
+    if value_of(training, "torch_compile") and written.get("scoring", "backend") != "plain":
+        text = (
+            "a compiled model cannot hand its head to the other backends. Write `scoring: {backend: plain}`, or leave"
+        )
+        yield Problem(f"training.torch_compile: {text} this out.", ("training", "torch_compile"))
+
+
 def coupling_acts(written: Written, objective: Objective) -> Iterator[Problem]:
     if written.get("scoring", "coupling") == "step" and not objective.window:
         text = f"scoring.coupling: step has no effect: loss '{objective.name}' treats every prompt alone. Leave it out."
@@ -321,6 +332,7 @@ RULES: tuple[Rule, ...] = (
     cache_holds_enough,
     sums_are_of_whole_responses,
     sync_can_act,
+    compiling_is_possible,
     coupling_acts,
     batch_is_said_once,
     *DATA_RULES,

@@ -24,6 +24,10 @@ PACKED = "prefopt_packed"
 """Name of an attention that is SDPA, but computes the prompts of a packed row one by one."""
 
 
+_OTHER_WINDOWS = ("window_size", "attention_window", "attention_window_size", "local_attention")
+"""How configs other than those with `sliding_window` say that layers see a part only: GPT-Neo, RecurrentGemma, ..."""
+
+
 def windows_of(model: nn.Module) -> dict[str, int | None]:
     """Attention window in positions by kind of layer, None where a layer sees everything.
 
@@ -38,6 +42,9 @@ def windows_of(model: nn.Module) -> dict[str, int | None]:
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     if kinds is None:
+        local = [name for name in _OTHER_WINDOWS if getattr(config, name, None)]
+        if local:
+            raise ConfigError(f"its attention is local in a way prefopt does not know ({local[0]})")
         return {FULL: window if getattr(config, "use_sliding_window", True) else None}
     unknown = sorted(set(kinds) - {FULL, SLIDING})
     if unknown:

@@ -156,6 +156,9 @@ def _check_identity(folder: Path, known: Mapping[str, Any], wanted: Mapping[str,
         raise ConfigError(f"the reference cache {folder} belongs to another reference: {gaps}. It was left alone.")
 
 
+_REFILLED = "`prefopt reference` fills the gap."
+
+
 def _opened(path: Path, identity: Mapping[str, Any]) -> _Part:
     try:
         file = safe_open(path, framework="numpy")
@@ -166,8 +169,12 @@ def _opened(path: Path, identity: Mapping[str, Any]) -> _Part:
     except (OSError, SafetensorError, KeyError) as error:
         raise ConfigError(f"{path} is damaged or no part of a reference cache ({error}). It was left alone.") from None
     if not whole:
-        raise ConfigError(f"{path} is damaged: its checksum differs. Remove it; `prefopt reference` fills the gap.")
-    if json.loads(about["reference"]) != identity:
+        raise ConfigError(f"{path} is damaged: its checksum differs. Remove it; {_REFILLED}")
+    try:
+        belongs = json.loads(about["reference"]) == identity
+    except (KeyError, ValueError):
+        raise ConfigError(f"{path} is damaged: its header cannot be read. Remove it; {_REFILLED}") from None
+    if not belongs:
         raise ConfigError(f"{path} belongs to another reference than its folder's {MANIFEST}. It was left alone.")
     return _Part(path, values, keys, bounds)
 
@@ -215,9 +222,14 @@ def prepare(folder: Path, identity: Identity, *, about: Mapping[str, Any] | None
     """
     if (folder / MANIFEST).exists():
         return Cache.open(folder, identity)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"reference.cache: {folder} is a file, and a cache is a folder.")
     if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise ConfigError(f"{folder} holds something else than a reference cache; it was left alone.")
-    write_json(folder / MANIFEST, {"format": _FORMAT, "reference": _plain(identity), "about": dict(about or {})})
+    try:
+        write_json(folder / MANIFEST, {"format": _FORMAT, "reference": _plain(identity), "about": dict(about or {})})
+    except OSError as error:
+        raise ConfigError(f"reference.cache: {folder} cannot be made: {error.strerror}.") from error
     return Cache.open(folder, identity)
 
 

@@ -132,6 +132,7 @@ class _Room:
 
     def __init__(self, rows: int, weight: Tensor) -> None:
         kept = weight.device.type == "cpu" and type(weight) is Tensor  # no fake memory, of an estimate
+        kept = kept and not torch.is_inference_mode_enabled()  # what is made there cannot be written to elsewhere
         spare = self._spare.pop(weight.dtype, None) if kept else None
         if spare is None or spare.numel() < rows * len(weight):
             spare = torch.empty(rows * len(weight), dtype=weight.dtype, device=weight.device)
@@ -172,6 +173,7 @@ class _TokenLogps(torch.autograd.Function):
         ctx.how, ctx.room, ctx.kept = how, room, product if trained else None
         if not trained:
             room.leave()
+            ctx.room = None
         ctx.save_for_backward(hidden, weight, bias, labels, torch.cat(norms), torch.cat(slopes) if sloped else None)
         return torch.cat(found)
 
@@ -182,10 +184,10 @@ class _TokenLogps(torch.autograd.Function):
         how: _How = ctx.how
         if slopes is not None:
             return (slopes * upstream.unsqueeze(-1)).to(hidden.dtype), None, None, None, None
-        room: _Room = ctx.room
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         h, w = hidden.to(how.dtype), weight.to(how.dtype)
         b = None if bias is None else bias.to(how.dtype)
+        room = ctx.room or _Room(max(part.stop - part.start for part in how.parts), w)  # another one the second time
         to_hidden = torch.empty_like(hidden) if wants_hidden else None
         to_weight = None
         to_bias = torch.zeros_like(bias) if bias is not None and wants_bias else None
@@ -202,6 +204,7 @@ class _TokenLogps(torch.autograd.Function):
             if to_bias is not None:
                 to_bias += slope.sum(0)
         room.leave()
+        ctx.room = None
         return to_hidden, to_weight, to_bias, None, None
 
 

@@ -151,9 +151,11 @@ def in_place_of(module: nn.Module, compute: Callable[[Tensor], Tensor]) -> Itera
 
 
 @torch.no_grad()
-def verify_head(model: nn.Module, head: Head, *, tolerance: float = 1e-3) -> None:
+def verify_head(model: nn.Module, head: Head, *, tolerance: float | None = None) -> None:
     """Compare what should come of the head's output on a few token ids with the model's own logits.
 
+    `tolerance` is 1e-3 unless given, and some roundings where the model makes its logits in a lower precision, in
+    which it scales and caps them too.
     Raises: `ConfigError` when they differ by more than `tolerance` relative to the largest logit.
     """
     asked = model if sharded(model) else causal_model(model)  # not through wrappers: other ranks do not wait
@@ -167,9 +169,10 @@ def verify_head(model: nn.Module, head: Head, *, tolerance: float = 1e-3) -> Non
 
     handle = head.module.register_forward_hook(listen)
     try:
-        own = asked(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits.float()
+        logits = asked(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits
     finally:
         handle.remove()
+    own, tolerance = logits.float(), max(1e-3, 2 * torch.finfo(logits.dtype).eps) if tolerance is None else tolerance
     gap = (own - said[-1].float()).abs().max() / own.abs().max().clamp(min=1e-6)
     if not gap <= tolerance:
         raise ConfigError(

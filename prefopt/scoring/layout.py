@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from prefopt.errors import DataError
+
 Batch = Mapping[str, Tensor]
 
 _PADDING = -1  # segment of a column that holds nothing; 0 is the prompt, r + 1 response r
@@ -24,11 +26,12 @@ class Layout:
 
     `input_ids` `[N, W]`; `attention_mask` int64 `[N, W]`, 1 for a column that holds a token. For each scored token, in
     batch order, `rows` and `columns` `[K]` are the place whose output predicts it, `labels` `[K]` its id; `mask`
-    `[B, R, T]` says where they go. With a shared prefix, `positions` and `segments` int64 `[N, W]` say where in its
-    sequence a column stands and which response it belongs to, `position_ids` is the former in the form of `input_ids`,
-    and `span` the number of positions. Where the prompts stand in one row without padding,
-    `input_ids` and `attention_mask` are `[1, sum of lengths]`, and `pieces` says how long each prompt is, followed by
-    its responses.
+    `[B, R, T]` says where they go. No column before `first` predicts a scored token.
+
+    With a shared prefix, `positions` and `segments` int64 `[N, W]` say where in its sequence a column stands and which
+    response it belongs to, `position_ids` is the former in the form of `input_ids`, and `span` the number of positions.
+    Where the prompts stand in one row without padding, `input_ids` and `attention_mask` are `[1, sum of lengths]`, and
+    `pieces` says how long each prompt is, followed by its responses.
     """
 
     input_ids: Tensor
@@ -37,6 +40,7 @@ class Layout:
     columns: Tensor
     labels: Tensor
     mask: Tensor
+    first: int = 0
     positions: Tensor | None = None
     segments: Tensor | None = None
     position_ids: Tensor | None = None
@@ -119,6 +123,7 @@ def separate(batch: Batch) -> Layout:
     ids, attention, mask = batch["input_ids"], batch["attention_mask"], batch["mask"]
     present = attention.any(-1)  # [B, R]
     b, r, t = mask.nonzero(as_tuple=True)  # [K] each
+    _check_prompts(batch)
     row_of = (present.flatten().cumsum(0) - 1).view(present.shape)
     columns = batch["prompt_lengths"][b] + t
     return Layout(
@@ -128,22 +133,34 @@ def separate(batch: Batch) -> Layout:
         columns=columns - 1,  # the output at a position predicts the next token
         labels=ids[b, r, columns],
         mask=mask,
+        first=max(int(batch["prompt_lengths"].min()) - 1, 0),
     )
+
+
+def _check_prompts(batch: Batch) -> None:
+    """Raises: `DataError` where a first token is to be scored and nothing stands in front of it that predicts it."""
+    scored = batch["mask"][..., :1].any(-1).any(-1) & (batch["prompt_lengths"] == 0)  # [B]
+    if scored.any():
+        raise DataError(
+            f"prompt {int(scored.nonzero()[0])} of the batch is empty, and nothing predicts the first token of its "
+            "responses. Put a beginning-of-sequence token into the prompt, or leave that token out of the mask."
+        )
 
 
 def shared_prefix(batch: Batch) -> Layout:
     """One row per prompt: `[prompt | response 0 | response 1 | ...]`, without padding between them."""
     ids, prompt, mask = batch["input_ids"], batch["prompt_lengths"], batch["mask"]
+    _check_prompts(batch)
     lengths = (batch["attention_mask"].sum(-1) - prompt.unsqueeze(-1)).clamp(min=0)  # [B, R], 0 for a missing response
     starts = prompt.unsqueeze(-1) + lengths.cumsum(-1) - lengths  # [B, R], first column of each response
-    widths = torch.stack([prompt + lengths.sum(-1), prompt + lengths.amax(-1)])
-    width, span = (max(most, 1) for most in widths.amax(-1).tolist())
+    widths = torch.stack([(prompt + lengths.sum(-1)).amax(), (prompt + lengths.amax(-1)).amax(), prompt.amin() - 1])
+    width, span, first = widths.tolist()
     place = torch.arange(ids.shape[-1], device=ids.device)
 
     b, r, t = (place < lengths.unsqueeze(-1)).nonzero(as_tuple=True)  # every response token
     target = (b, starts[b, r] + t)
     row, column = (place < prompt.unsqueeze(-1)).nonzero(as_tuple=True)  # every prompt token
-    input_ids = ids.new_zeros(len(ids), width)
+    input_ids = ids.new_zeros(len(ids), max(width, 1))
     positions = torch.zeros_like(input_ids)
     segments = torch.full_like(input_ids, _PADDING)
     for to, token, position, segment in (
@@ -161,8 +178,9 @@ def shared_prefix(batch: Batch) -> Layout:
         columns=before,
         labels=ids[b, r, prompt[b] + t],
         mask=mask,
+        first=max(first, 0),
         positions=positions,
         segments=segments,
         position_ids=positions,
-        span=span,
+        span=max(span, 1),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -168,9 +169,10 @@ class Scorer:
         if self.backend == "plain":
             return None
         key = causal_model(model)
-        if key not in self._heads:
-            self._heads[key] = self._settle(model)
-        return self._heads[key]
+        known = self._heads.get(key, _UNSETTLED)
+        if known is not None and known.module is not _output_embeddings(key):  # never seen, resized, adapted, merged
+            known = self._heads[key] = self._settle(model)
+        return known
 
     def _settle(self, model: nn.Module) -> Head | None:
         try:
@@ -188,13 +190,19 @@ class Scorer:
         return head
 
 
+_UNSETTLED = Head(nn.Module())
+
+
+def _output_embeddings(model: Any) -> nn.Module | None:
+    return model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+
+
 def _columns(layout: Layout) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
     """The columns a model is to keep, and where among them the scored tokens are predicted: everywhere if None."""
     if layout.pieces is not None:
         return layout.columns, None
-    first = int(layout.columns.min()) if len(layout.columns) else 0
-    kept = torch.arange(first, layout.input_ids.shape[1], device=layout.input_ids.device)
-    return kept, (layout.rows, layout.columns - first)
+    kept = torch.arange(layout.first, layout.input_ids.shape[1], device=layout.input_ids.device)
+    return kept, (layout.rows, layout.columns - layout.first)
 
 
 def _logits(model: nn.Module, layout: Layout) -> Tensor:
@@ -314,4 +322,10 @@ def score(model: nn.Module, batch: Batch, *, backend: Backend = "auto", chunk: i
     where a response token is scored.
     Raises: `ConfigError` when `chunked` is asked of a model whose head it does not know.
     """
-    return Scorer(backend=backend, chunk=chunk)(model, batch)
+    return _scorer(backend, chunk)(model, batch)
+
+
+@cache
+def _scorer(backend: Backend, chunk: int | None) -> Scorer:
+    """One for all calls, so that a model is looked at once."""
+    return Scorer(backend=backend, chunk=chunk)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -23,6 +24,7 @@ from prefopt.errors import ConfigError, RunError
 from prefopt.losses import Objective
 from prefopt.scores import Need, TokenStats
 from prefopt.scoring.cache import Cache, CachedReference, Piece, fill, keys_of, largest_gap, prepare
+from prefopt.scoring.heads import causal_model
 from prefopt.scoring.layout import Batch
 from prefopt.scoring.reference import ModelReference
 from prefopt.train.preflight import allowed_gap
@@ -42,11 +44,27 @@ def identity(recipe: Recipe, live: ModelReference, tokenizer: PreTrainedTokenize
     vocabulary = json.dumps(tokenizer.get_vocab(), sort_keys=True)
     return {
         "weights": live.identity["fingerprint"],
+        "config": _short(json.dumps(_deciding(causal_model(live.model).config.to_dict()), sort_keys=True, default=str)),
         "tokenizer": _short(vocabulary),
         "template": None if template is None else _short(json.dumps(template, sort_keys=True)),
         "dtype": recipe.model.dtype,
         "products": str(scorer.autocast or recipe.model.dtype).removeprefix("torch."),
         "backend": "plain" if scorer.head(live.model) is None else "chunked",
+    }
+
+
+_ASIDE = re.compile(
+    r"_.*|transformers_version|(torch_)?dtype|architectures|use_cache|\w*token_id|id2label|label2id|auto_map|\w*dropout\w*"
+    r"|\w*pdrop|initializer_range|output_\w+|return_dict|problem_type|is_encoder_decoder"
+)
+
+
+def _deciding(config: dict[str, Any]) -> dict[str, Any]:
+    """What a model's config says of its values: windows, rotary embedding, norms, scales; not who wrote it, and how."""
+    return {
+        name: _deciding(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+        if not _ASIDE.fullmatch(str(name))
     }
 
 
@@ -124,6 +142,9 @@ def served(
     Raises: `ConfigError` when the recipe names a cache that does not serve; `RunError` when the values disagree.
     """
     asked = recipe.reference.cache
+    moving = _batch_decides(live.model, sets)
+    if moving is not None:
+        logger.warning("%s: live log-probabilities depend on which rows stand in a batch.", moving)
     if asked == "columns":
         for rows in sets:
             # from every part of the data: one file of several may be another model's
@@ -132,14 +153,16 @@ def served(
         return ColumnReference(live.describe()["kind"], live.identity)
     if asked == "off" or not sets or recipe.reference.sync is not None or Need.KL in objective.needs:
         return None
+    if moving is not None:
+        if asked == "auto":
+            return None
+        raise ConfigError(f"{moving}, so that no cache can hold it. {_SHORTER}")
     key = identity(recipe, live, tokenizer)
     place = folder(recipe, key)
     if asked == "auto" and not place.is_dir():
         if place.parent.is_dir() and any(place.parent.iterdir()):
-            text = (
-                "no cache in %s is of this reference (weights, tokenizer, template, precision, backend): computed live"
-            )
-            logger.info(text, place.parent)
+            parts = "weights, config, tokenizer, template, precision, backend"
+            logger.info("no cache in %s is of this reference (%s): computed live", place.parent, parts)
         return None
     cache = Cache.open(place, key)
     seen = [LoadedRows(rows, objective) for rows in sets]
@@ -154,6 +177,32 @@ def served(
     reference = CachedReference(cache, live.describe()["kind"], live.identity)
     verify(reference, live, collator([seen[0][number] for number in range(min(_VERIFIED, len(seen[0])))]))
     return reference
+
+
+_SHORTER = "Set data.max_length to no more than that, or reference.cache: off."
+
+
+def _batch_decides(model: Any, sets: Sequence[Rows]) -> str | None:
+    """Says so where a rotary embedding follows the longest row of a batch, and these rows are long enough for it."""
+    config = causal_model(model).config.get_text_config()
+    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    for rope in [found, *(value for value in found.values() if isinstance(value, dict))]:
+        kind = rope.get("rope_type", rope.get("type"))
+        if kind not in ("dynamic", "longrope"):
+            continue
+        limit = rope.get("original_max_position_embeddings") or getattr(
+            config, "original_max_position_embeddings", None
+        )
+        limit = limit or config.max_position_embeddings
+        whole = (len(piece.prompt) + len(piece.response) for rows in sets for row in pieces(rows) for piece in row)
+        longest = max(whole, default=0)
+        if longest > limit:
+            name = type(causal_model(model)).__name__
+            return (
+                f"{name}'s rotary embedding ({kind}) follows the longest row of a batch beyond {limit:,} tokens, and "
+                f"the longest here has {longest:,}"
+            )
+    return None
 
 
 def verify(cached: CachedReference, live: ModelReference, batch: Batch) -> None:
@@ -211,6 +260,9 @@ def fill_cache(
 
     With several processes each computes its share of the rows. `progress` is told of its rows how many are done.
     """
+    moving = _batch_decides(live.model, sets)
+    if moving is not None:
+        raise ConfigError(f"{moving}, so that no cache can hold it. {_SHORTER}")
     key = identity(recipe, live, tokenizer)
     place = folder(recipe, key)
     cache = prepare(place, key, about={"model": live.identity.get("model"), "reference": live.describe()["kind"]})

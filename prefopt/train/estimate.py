@@ -132,12 +132,15 @@ def _model(recipe: Recipe) -> Any:
     except (OSError, ValueError) as error:
         raise ConfigError(f"model.name_or_path: no model at '{section.name_or_path}': {error}") from error
     switch_off_dropout(config)
-    model = AutoModelForCausalLM.from_config(
-        config,
-        dtype=getattr(torch, section.dtype),
-        attn_implementation=section.attn_implementation,
-        trust_remote_code=section.trust_remote_code,
-    )
+    try:
+        model = AutoModelForCausalLM.from_config(
+            config,
+            dtype=getattr(torch, section.dtype),
+            attn_implementation=section.attn_implementation,
+            trust_remote_code=section.trust_remote_code,
+        )
+    except (ValueError, ImportError) as error:
+        raise ConfigError(f"model.attn_implementation: {str(error).strip().splitlines()[0]}") from error
     if section.adapter is None:
         return model
     if section.adapter.mode == "new":
@@ -147,7 +150,10 @@ def _model(recipe: Recipe) -> Any:
     # merging leaves no trace in memory, and continuing has the shapes of the adapter that is continued
     if section.adapter.mode == "merge":
         return with_adapter(model, section.adapter.model_copy(update={"mode": "new", "start": None}))
-    return get_peft_model(model, PeftConfig.from_pretrained(section.adapter.start))
+    try:
+        return get_peft_model(model, PeftConfig.from_pretrained(section.adapter.start))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model.adapter.start: {str(error).strip().splitlines()[0]}") from error
 
 
 def _on_cpu(model: nn.Module) -> None:

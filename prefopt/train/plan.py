@@ -34,6 +34,8 @@ def effective_plan(
         "parameters": f"{everything:,}, of which {some:,} trained ({some / everything:.1%})",
         "adapter": "none"
         if recipe.model.adapter is None
+        else f"continue, {recipe.model.adapter.start}"
+        if recipe.model.adapter.mode == "continue"
         else f"{recipe.model.adapter.mode}, {recipe.model.adapter.kind}",
         "precision": f"weights {recipe.model.dtype}, products {_precision(args, recipe)}",
         "reference": trainer.reference.describe() | _movement(recipe),
