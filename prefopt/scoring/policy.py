@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from prefopt.errors import ConfigError
+from prefopt.errors import ConfigError, DataError
 from prefopt.scores import Need, TokenStats
 from prefopt.scoring.attention import attention_inputs, let_pack, packs, windows_of
 from prefopt.scoring.chunked import chunk_tokens, chunked_statistics
@@ -268,6 +268,8 @@ def _measured(model: nn.Module, batch: Batch, scorer: Scorer, way: Arrangement) 
     with evaluating(model):
         try:
             logps = replace(scorer, layout="auto", _arranged=WeakKeyDictionary({inner: way}))(model, batch).logps
+        except DataError:  # the rows', not the model's
+            raise
         except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
             kind = type(inner).__name__
             raise ConfigError(f"{kind} does not take a shared prefix ({type(error).__name__}: {error})") from error

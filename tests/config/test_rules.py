@@ -495,3 +495,11 @@ def test_defaults_are_available(load: Load) -> None:
         GOOD
         + "scoring: {layout: separate, backend: plain, coupling: micro}\nsafety: {alarms: []}\nreference: {cache: off}\n"
     )
+
+
+def test_a_compiled_model_needs_the_plain_backend(refused: Refused, load: Load) -> None:
+    compiled = ["training.torch_compile=true"]
+    assert refused(GOOD, compiled) == [
+        "command line: training.torch_compile=true: training.torch_compile: a compiled model cannot hand its head to the other backends. Write `scoring: {backend: plain}`, or leave this out."
+    ]
+    load(GOOD, [*compiled, "scoring.backend=plain"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
@@ -18,6 +19,8 @@ from transformers import (
     Gemma2ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
     PhiConfig,
@@ -25,7 +28,7 @@ from transformers import (
 )
 
 from prefopt.data.collate import Collator
-from prefopt.errors import ConfigError
+from prefopt.errors import ConfigError, DataError
 from prefopt.scoring import Scorer, score, token_logps
 from prefopt.scoring.heads import Head, find_head, in_place_of, verify_head
 from tests.train.tiny import VOCABULARY, tiny_model, tiny_rows
@@ -229,3 +232,70 @@ def test_a_head_computes_something_else_once_and_then_itself_again() -> None:
     with pytest.raises(RuntimeError, match="interrupted"), in_place_of(module, torch.neg):
         raise RuntimeError("interrupted")
     assert torch.equal(second, module(states)), "also where its call never came"
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_known_heads_are_verified_in_half_precision_too(kind: str) -> None:
+    torch.manual_seed(0)
+    model = MODELS[kind]().to(torch.bfloat16)
+    verify_head(model, find_head(model))
+    with pytest.raises(ConfigError, match="relative difference"):
+        verify_head(model, Head(find_head(model).module, scale=1.1))
+
+
+def test_a_graph_used_twice_leaves_the_next_one_alone() -> None:
+    model, scorer, first, second = tiny_model(), Scorer(chunk=5), batch(3), batch(4)
+    weight = model.get_output_embeddings().weight
+    scorer(model, second).logps.sum().backward()
+    expected, weight.grad = weight.grad, None
+    one = scorer(model, first).logps.sum()
+    (before,) = torch.autograd.grad(one, weight, retain_graph=True)
+    other = scorer(model, second).logps.sum()
+    (again,) = torch.autograd.grad(one, weight)
+    other.backward()
+    torch.testing.assert_close(again, before)
+    torch.testing.assert_close(weight.grad, expected)
+
+
+def test_scoring_in_inference_mode_leaves_later_scoring_alone() -> None:
+    model, scorer = tiny_model(), Scorer()
+    with torch.inference_mode():
+        expected = scorer(model, batch()).logps.clone()
+    found = scorer(model, batch()).logps
+    found.sum().backward()
+    torch.testing.assert_close(found.detach(), expected)
+
+
+def test_a_model_is_looked_at_once_and_again_when_its_head_was_replaced() -> None:
+    model, calls = tiny_model(), []
+    model.model.register_forward_hook(lambda *_: calls.append(None))
+    score(model, batch())
+    calls.clear()
+    score(model, batch())
+    assert len(calls) == 1
+    adapted = get_peft_model(model, LoraConfig(target_modules=["lm_head"], init_lora_weights=False))
+    torch.testing.assert_close(score(adapted, batch()).logps, score(adapted, batch(), backend="plain").logps)
+
+
+@pytest.mark.parametrize("layout", ["auto", "separate", "shared_prefix"])
+def test_a_first_token_without_anything_before_it_is_refused(layout: Any) -> None:
+    rows = tiny_rows(3)
+    rows[1] = {**rows[1], "prompt_ids": []}
+    with pytest.raises(DataError, match="prompt 1 of the batch is empty, and nothing predicts the first token"):
+        Scorer(layout=layout)(tiny_model(), Collator(0)(rows))
+
+
+def test_local_attention_of_another_kind_gets_rows_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    config = GPTNeoConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        window_size=4,
+        attention_types=[[["local"], 2]],
+    )
+    model, scorer = GPTNeoForCausalLM(config), Scorer()
+    scorer(model, batch(2))
+    assert scorer.settled(model) == "separate"
+    assert "its attention is local in a way prefopt does not know (window_size)" in caplog.text

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from prefopt import ConfigError, DataError, RunError, load_recipe, train
 from prefopt.cli import main
@@ -231,3 +232,48 @@ def test_a_loss_that_columns_serve_sees_no_more_than_sums(name: str) -> None:
     batch = {"mask": scores.mask, "reference_sums": scores.reference_sums}
     spread = replace(scores, reference=ColumnReference()(batch).logps)
     torch.testing.assert_close(loss(spread).losses, loss(scores).losses)
+
+
+def _changed_config(folder: Path, **values: Any) -> None:
+    path = folder / "model" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_cache_of_the_same_weights_under_another_config_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, reference={"cache": str(tmp_path / "cache")})
+    assert main(["reference", path]) == 0
+    _changed_config(tmp_path, rms_norm_eps=0.01)
+    with pytest.raises(ConfigError, match=r"belongs to another reference: config is .* there and .* here"):
+        train(load_recipe(path))
+
+
+def test_a_cache_of_a_model_that_differs_in_one_value_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, reference={"cache": str(tmp_path / "cache")})
+    assert main(["reference", path]) == 0
+    changed = weights(tmp_path / "model")
+    changed["model.embed_tokens.weight"][5, 3] *= 1.01
+    save_file(changed, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=r"belongs to another reference: weights is .* there and .* here"):
+        train(load_recipe(path))
+
+
+def test_no_cache_holds_what_depends_on_the_rows_beside_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path, reference={"cache": str(tmp_path / "cache")})
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    _changed_config(tmp_path, max_position_embeddings=4, rope_parameters=rope)
+    with pytest.raises(
+        ConfigError, match=r"\(dynamic\) follows the longest row of a batch beyond 4 tokens, and the .* so that no"
+    ):
+        train(load_recipe(path))
+    assert main(["reference", path]) == 2
+    live = written(tmp_path, "live.yaml", reference={"cache": "auto"}, training={"output_dir": str(tmp_path / "live")})
+    with caplog.at_level(logging.WARNING):
+        train(load_recipe(live))
+    assert "live log-probabilities depend on which rows stand in a batch" in caplog.text
+
+
+def test_a_cache_that_cannot_be_a_folder_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/below"):
+        with pytest.raises(ConfigError, match="file is a file, and a cache is a folder"):
+            load_recipe(written(tmp_path, reference={"cache": str(tmp_path / place)}))

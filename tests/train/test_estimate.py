@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from prefopt.cli import main
+from prefopt.errors import ConfigError
 from prefopt.scoring.chunked import chunk_tokens
 from prefopt.train.estimate import Estimate, estimate
 from tests.train.folder import model_folder, recipe
@@ -149,3 +150,19 @@ def test_the_command_prints_every_part_and_the_total(tmp_path: Path, capsys: pyt
     assert "say how many with --world" in capsys.readouterr().err
     assert main(["estimate", str(tmp_path / "recipe.json"), "--sharding", "zero9", "--world", "2"]) == 2
     assert "--sharding is one of none, zero2, zero3, fsdp; got 'zero9'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("layout", ["separate", "shared_prefix"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("backend", ["auto", "plain"])
+def test_every_arrangement_is_estimated(tmp_path: Path, layout: str, attention: str, backend: str) -> None:
+    model = {"name_or_path": str(tmp_path / "model"), "attn_implementation": attention}
+    assert estimate(recipe(tmp_path, model=model, scoring={"layout": layout, "backend": backend})).computation > 0
+
+
+def test_what_cannot_be_built_is_said(tmp_path: Path) -> None:
+    model = {"name_or_path": str(tmp_path / "model"), "attn_implementation": "flash_attention_2"}
+    with pytest.raises(ConfigError, match=r"model.attn_implementation: "):
+        estimate(recipe(tmp_path, model=model))
+    with pytest.raises(ConfigError, match=r"model.adapter.start: "):
+        estimated(tmp_path, {"mode": "continue", "start": str(tmp_path / "nowhere")})

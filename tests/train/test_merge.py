@@ -99,3 +99,10 @@ def test_an_adapter_that_rounding_would_swallow_is_not_merged_and_no_folder_is_l
     found = merge(run, new)
     assert found.lost < 0.2
     assert (new / "model.safetensors").exists()
+
+
+def test_a_module_to_save_that_no_model_has_is_refused(tmp_path: Path) -> None:
+    adapter = {"r": 4, "target_modules": ["q_proj"], "modules_to_save": ["embed_token"]}
+    model = {"name_or_path": str(tmp_path / "model"), "adapter": adapter}
+    with pytest.raises(ConfigError, match=r"modules_to_save: \w+ has no module 'embed_token'. Did you mean"):
+        train(recipe(tmp_path, model=model))
