@@ -111,7 +111,7 @@ def require_source(job: Job) -> None:
     for path in (job.source, *job.also):
         if not path.is_file():
             raise DataToolsError(f"{path}: {'is a folder' if path.is_dir() else 'there is no such file'}.")
-        if path.resolve() in [out.resolve() for out in job.outputs.values()]:
+        if path.resolve() in [out.resolve() for out in (*job.outputs.values(), job.rejects, job.manifest)]:
             raise DataToolsError(f"{path}: is read, so it cannot be written as well. Give --out another name.")
     if job.out.suffix not in (".jsonl", ".ndjson", ".parquet"):
         raise DataToolsError(f"{job.out}: --out must end in .jsonl or .parquet.")

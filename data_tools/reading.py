@@ -15,6 +15,9 @@ MAX_LINE = 32 * 2**20
 
 PIECE = 2**20
 
+MAX_DEPTH = 100
+"""Objects and lists within one another. What is nested deeper is read and written by a recursion that may end."""
+
 
 @dataclass(frozen=True)
 class Unreadable:
@@ -129,7 +132,9 @@ def _parsed(line: bytes, *, first: bool) -> Record | Unreadable:
 
 
 def _damaged(line: bytes, record: Record) -> Unreadable | None:
-    """What JSON allows and text must not have; looked for only where the line has the escapes for it."""
+    """What JSON allows and records must not have; looked for only where the line has the characters for it."""
+    if line.count(b"{") + line.count(b"[") > MAX_DEPTH and _is_deep(record):
+        return Unreadable("too_deep", f"JSON that cannot be read: it is nested over {MAX_DEPTH} levels deep.")
     if b"\\u0000" in line and _has(record, "\0"):
         return Unreadable("nul_character", "a text has a NUL character.")
     if b"\\ud" in line or b"\\uD" in line:
@@ -138,6 +143,20 @@ def _damaged(line: bytes, record: Record) -> Unreadable | None:
         except UnicodeEncodeError:
             return Unreadable("lone_surrogate", "a text has half of a surrogate pair, which is no character.")
     return None
+
+
+def _is_deep(record: Record) -> bool:
+    level: list[Any] = [record]
+    for _ in range(MAX_DEPTH):
+        level = [
+            item
+            for value in level
+            for item in (value.values() if isinstance(value, dict) else value)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _has(value: Any, character: str) -> bool:

@@ -290,6 +290,8 @@ def _finished(job: Job, plan: Plan) -> Summary | None:
 def _refuse_existing(job: Job, plan: Plan) -> None:
     if not job.overwrite and not begun(job.out, plan.key):
         refuse_foreign(job.manifest, plan.key, list(job.outputs.values()))
+        if job.rejects.exists() and not job.manifest.exists():
+            raise DataToolsError(f"{job.rejects}: exists and was not made by this command. --overwrite replaces it.")
 
 
 def _finish(job: Job, plan: Plan, work: Work) -> Summary:

@@ -40,7 +40,8 @@ def _shut():
             raise PermissionError(event + " is closed here")
     sys.addaudithook(refuse)
 def _main():
-    import json
+    import json, random
+    random.seed(0)
     nonce, program, tests = json.loads(sys.stdin.read())
     out = sys.stdout.buffer
     say = lambda word: (out.write((nonce + word).encode()), out.flush())

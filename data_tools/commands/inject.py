@@ -27,6 +27,8 @@ from data_tools.steps import Step, StepError, Steps, split_steps
 COLUMNS = ("prompt", "solution", "completion", "answer", "tests")
 MAX_SOLUTION = 100_000
 """Characters. Longer texts are no solutions in steps."""
+MAX_STEPS = 400
+"""More than a solution has; to carry an error through them takes time that grows with the square of their number."""
 
 
 class InjectOptions(Options):
@@ -126,6 +128,8 @@ def solution_item(row: Row, splitter: str) -> tuple[SolutionItem, int]:
         raise RecordError(f"{row.where}: {error}", reason="no_steps") from error
     if not len(steps):
         raise RecordError(f"{row.where}: the solution has no steps for splitter '{splitter}'.", reason="no_steps")
+    if len(steps) > MAX_STEPS:
+        raise RecordError(f"{row.where}: the solution has over {MAX_STEPS} steps.", reason="too_long")
     prompt, answer = text_of(row.record, "prompt", row.where), optional_text(row.record, "answer")
     return SolutionItem(row.id, prompt, steps, answer), removed
 

@@ -21,7 +21,12 @@ LINES = {
     "not_json": [b'{"a": 1', b"null true", b'{"a": NaN}', b'{"a": "raw \x00"}', b'{"n": ' + b"9" * 5000 + b"}"],
     "not_utf8": ["{'a'}".encode("utf-16"), b'{"a": "\xff\xfe"}', '{"a": "é"}'.encode("latin-1")],
     "not_an_object": [b"[1]", b"null", b'"text"', b"3"],
-    "too_deep": [b'{"a": ' + b"[" * 100_000, b'{"a": ' + b'{"b":' * 100_000],
+    "too_deep": [
+        b'{"a": ' + b"[" * 100_000,
+        b'{"a": ' + b'{"b":' * 100_000,
+        *(b'{"a": ' * depth + b'"\\u0000"' + b"}" * depth for depth in (101, 400, 900, 985)),
+        *(b'{"a": ' + b"[" * depth + b"]" * depth + b"}" for depth in (100, 480, 950)),
+    ],
     "nul_character": [b'{"a": "x\\u0000y"}', b'{"a": [{"b\\u0000": 1}]}'],
     "lone_surrogate": [b'{"a": "\\ud800"}', b'{"\\uDFFF": 1}'],
     "repeated_key": [b'{"a": 1, "a": 2}'],
@@ -122,3 +127,14 @@ def test_a_file_that_is_no_parquet_is_a_readable_error(tmp_path: Path, capsys: p
     source.write_bytes(b"PAR1 nothing")
     assert main(["stats", str(source)]) == 2
     assert "in.parquet: cannot be read as Parquet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["step", "suffix", "full"])
+def test_a_solution_of_more_steps_than_solutions_have_is_a_counted_reject(tmp_path: Path, mode: str) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    steps = {count: "\n".join(f"{n} + {n} = {2 * n}" for n in range(3, count + 3)) for count in (400, 401)}
+    write_records(source, [{"prompt": "p", "solution": text} for text in steps.values()])
+    assert main(["inject", str(source), "--out", str(out), "--mode", mode, "--json"]) < 2
+    entries = {entry["line"]: entry["reason"] for entry in read_records(tmp_path / "out.jsonl.rejects.jsonl")}
+    assert entries[2] == "too_long"
+    assert entries.get(1) != "too_long"

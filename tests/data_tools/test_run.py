@@ -276,3 +276,15 @@ def test_a_killed_process_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
             break
     assert killed
     assert {name: data for name, data in contents(broken.parent).items() if name != "lock"} == contents(whole.parent)
+
+
+def test_a_reject_log_of_nobody_is_kept_and_no_companion_of_the_output_is_read(source: Path) -> None:
+    log = source.with_name("out.jsonl.rejects.jsonl")
+    log.write_bytes(source.read_bytes())
+    with pytest.raises(DataToolsError, match=r"rejects\.jsonl: exists and was not made by this command. --overwrite"):
+        run_records(job(source), even)
+    for overwrite in (False, True):
+        with pytest.raises(DataToolsError, match=r"rejects\.jsonl: is read, so it cannot be written as well"):
+            run_records(job(log, overwrite=overwrite), even)
+    assert log.read_bytes() == source.read_bytes()
+    assert run_records(job(source, overwrite=True), even).state == "done"
