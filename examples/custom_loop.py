@@ -9,6 +9,7 @@ Needs the demonstration model and its pairs, both part of the package. Any causa
 from __future__ import annotations
 
 import copy
+import gc
 from pathlib import Path
 
 import torch
@@ -72,3 +73,5 @@ if __name__ == "__main__":
             print(
                 f"{loss_name:8} {processes} process(es), margin: {first:+.3f} nats at the start, {last:+.3f} at the end"
             )
+    gc.collect()  # what still holds the group of processes goes first: its threads would outlive the interpreter
+    PartialState().destroy_process_group()

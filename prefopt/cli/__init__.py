@@ -54,13 +54,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """Run this process's command line and end the process with its exit code.
+    """Run this process's command line and end the process with its exit code."""
+    leave(main())
 
-    A process that a launcher started ends as `multiprocessing`'s do, without taking the interpreter apart: what a
-    finished run still holds of its process group has threads, and one that wants the interpreter then ends in SIGABRT,
-    which would make a failed launch of a run that is done.
+
+def leave(code: int) -> NoReturn:
+    """End this process.
+
+    One that a launcher started ends as `multiprocessing`'s do, without taking the interpreter apart: what a finished
+    run still holds of its process group has threads, and one that wants the interpreter then ends in SIGABRT, which
+    would make a failed launch of a run that is done (github.com/pytorch/pytorch/pull/179291).
     """
-    code = main()
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         raise SystemExit(code)
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as an interpreter's end does first

@@ -5,7 +5,6 @@ Everything else is as it is: `torch.distributed` over gloo, `fully_shard` on the
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from accelerate.state import DistributedType, PartialState
@@ -21,6 +20,6 @@ def _as_gpus(self: PartialState, *args: Any, **options: Any) -> None:
 
 if __name__ == "__main__":
     PartialState.__init__ = _as_gpus
-    from prefopt.cli import main
+    from prefopt.cli import run
 
-    sys.exit(main())
+    run()

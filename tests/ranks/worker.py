@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from prefopt import PreferenceTrainer, get_loss
+from prefopt.cli import leave
 from prefopt.losses import Loss
 from prefopt.scoring import Scorer
 from prefopt.scoring.reference import ModelReference, freeze
@@ -109,3 +110,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave(0)
