@@ -1,6 +1,7 @@
 """Records out of files one by one, in bounded memory: JSON lines and Parquet. What cannot be read is said."""
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,9 @@ PIECE = 2**20
 
 MAX_DEPTH = 100
 """Objects and lists within one another. What is nested deeper is read and written by a recursion that may end."""
+
+MAX_DIGITS = 300
+"""Of a whole number; with more it fits into no floating-point number."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def _parsed(line: bytes, *, first: bool) -> Record | Unreadable:
         return Unreadable("repeated_key", f"not valid JSON: the key '{error}' stands twice in one object.")
     except RecursionError:
         return Unreadable("too_deep", "JSON that cannot be read: it is nested too deeply.")
-    except ValueError as error:  # NaN, and integers of more than 4300 digits
+    except ValueError as error:  # NaN, infinities, and numbers that come to them
         return Unreadable("not_json", f"JSON that cannot be read: {error}.")
     if not isinstance(record, dict):
         return Unreadable("not_an_object", f"expected one JSON object a line; got {type(record).__name__}.")
@@ -135,8 +139,8 @@ def _damaged(line: bytes, record: Record) -> Unreadable | None:
     """What JSON allows and records must not have; looked for only where the line has the characters for it."""
     if line.count(b"{") + line.count(b"[") > MAX_DEPTH and _is_deep(record):
         return Unreadable("too_deep", f"JSON that cannot be read: it is nested over {MAX_DEPTH} levels deep.")
-    if b"\\u0000" in line and _has(record, "\0"):
-        return Unreadable("nul_character", "a text has a NUL character.")
+    if b"\\u0000" in line and has_character(record, "\0"):
+        return NUL
     if b"\\ud" in line or b"\\uD" in line:
         try:
             json.dumps(record, ensure_ascii=False).encode("utf-8")
@@ -159,13 +163,16 @@ def _is_deep(record: Record) -> bool:
     return True
 
 
-def _has(value: Any, character: str) -> bool:
+NUL = Unreadable("nul_character", "a text has a NUL character.")
+
+
+def has_character(value: Any, character: str) -> bool:
     """Whether a text somewhere in a value, or the name of a field, has a character."""
     if isinstance(value, str):
         return character in value
     if isinstance(value, dict):
-        return any(_has(key, character) or _has(item, character) for key, item in value.items())
-    return isinstance(value, list) and any(_has(item, character) for item in value)
+        return any(has_character(key, character) or has_character(item, character) for key, item in value.items())
+    return isinstance(value, list) and any(has_character(item, character) for item in value)
 
 
 class _RepeatedKeyError(Exception):
@@ -184,4 +191,19 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits[:40]} is too large for a number")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits; {MAX_DIGITS} are the most")
+    return int(digits)
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_integer
+)

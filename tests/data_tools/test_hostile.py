@@ -18,7 +18,10 @@ GOOD = json.dumps(
 ).encode()
 
 LINES = {
-    "not_json": [b'{"a": 1', b"null true", b'{"a": NaN}', b'{"a": "raw \x00"}', b'{"n": ' + b"9" * 5000 + b"}"],
+    "not_json": [
+        *(b'{"a": 1', b"null true", b'{"a": NaN}', b'{"a": "raw \x00"}'),
+        *(b'{"n": ' + number + b"}" for number in (b"9" * 5000, b"9" * 400, b"1e999", b"-1E+400", b"9" * 400 + b".5")),
+    ],
     "not_utf8": ["{'a'}".encode("utf-16"), b'{"a": "\xff\xfe"}', '{"a": "é"}'.encode("latin-1")],
     "not_an_object": [b"[1]", b"null", b'"text"', b"3"],
     "too_deep": [
