@@ -10,6 +10,7 @@ from fractions import Fraction
 from data_tools._symbolic import SymbolicProcess
 from data_tools.answers import normal_number
 from data_tools.characters import plain_characters
+from data_tools.extraction import extract_answer
 
 MAX_EXPRESSION = 400
 """Characters. Longer answers are compared as text only."""
@@ -32,8 +33,11 @@ _process = SymbolicProcess()
 def clean_answer(text: str) -> str:
     """An answer without its dress: dollar and per cent signs, \\text, \\left, thousands commas, unit words, period.
 
-    Fractions of one character, superscripts, wide digits, and other minus signs and spaces become plain ones.
+    Fractions of one character, superscripts, wide digits, and other minus signs and spaces become plain ones. Of a text
+    that states an answer ("#### 17", "\\boxed{17}") it is that answer.
     """
+    if "####" in text or "\\boxed" in text:
+        text = extract_answer(text) or text
     text = text if text.isascii() else plain_characters(text)
     text = _DRESS.sub("", _TEXT.sub(r" \1", text)).strip()
     text = _THOUSANDS.sub("", text).removesuffix(".").strip()

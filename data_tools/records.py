@@ -99,7 +99,7 @@ def text_field(record: Mapping[str, Any], name: str, where: str) -> str:
 def record_id(record: Mapping[str, Any]) -> str:
     """The record's `id` as text, or one made of its content, so that it is the same wherever the record turns up."""
     given = record.get("id")
-    if isinstance(given, str | int) and not isinstance(given, bool) and given != "":
+    if isinstance(given, str | int | float) and not isinstance(given, bool) and given != "":
         return str(given)
     content = json.dumps({k: v for k, v in record.items() if k != "id"}, sort_keys=True, ensure_ascii=True)
     return "r-" + blake2b(content.encode(), digest_size=8).hexdigest()

@@ -98,17 +98,17 @@ def _rows(job: Job, work: "Work | _Nowhere", *, skip: int = 0) -> Iterator[tuple
         for number, item in scan_records(job.source, skip=skip):
             place += 1
             meter.at(place)
-            record = {} if isinstance(item, Unreadable) else _renamed(item, job.columns)
+            record = _renamed(item, job.columns)
             if not job.shard.takes(_shard_place(job, item, place - 1)):
-                if ids and record:
+                if ids and not isinstance(record, Unreadable):
                     ids.first(Row(record, record_id(record), str(job.source), number))
                 yield place, None
                 continue
             work.counts["read"] += 1
-            if isinstance(item, Unreadable):
+            if isinstance(record, Unreadable):
                 if job.strict:
-                    raise RecordError(f"{job.source}:{number}: {item.message}", reason=item.reason)
-                _store(job, work, Reject(item.reason, item.message, number), None)
+                    raise RecordError(f"{job.source}:{number}: {record.message}", reason=record.reason)
+                _store(job, work, Reject(record.reason, record.message, number), None)
                 yield place, None
                 continue
             row = Row(record, record_id(record), str(job.source), number)
@@ -130,8 +130,8 @@ class _Ids:
         self._lines = HashTable()
         if skip:  # a run that goes on: what it has read before counts too
             for number, item in islice(scan_records(job.source), skip):
-                if not isinstance(item, Unreadable):
-                    record = _renamed(item, job.columns)
+                record = _renamed(item, job.columns)
+                if not isinstance(record, Unreadable):
                     self.first(Row(record, record_id(record), str(job.source), number))
 
     def first(self, row: Row) -> int | None:
@@ -169,13 +169,18 @@ def require_columns(job: Job) -> None:
             )
 
 
-def _renamed(record: Record, columns: Mapping[str, str]) -> Record:
-    """The record with `columns` (ours -> theirs) renamed."""
-    if not columns:
-        return record
-    taken = set(columns.values())
-    kept = {name: value for name, value in record.items() if name not in taken and name not in columns}
-    return kept | {ours: record[theirs] for ours, theirs in columns.items() if theirs in record}
+def _renamed(item: Record | Unreadable, columns: Mapping[str, str]) -> Record | Unreadable:
+    """The record with `columns` (ours -> theirs) renamed, if it has an id that is one, or none."""
+    if isinstance(item, Unreadable):
+        return item
+    if columns:
+        taken = set(columns.values())
+        kept = {name: value for name, value in item.items() if name not in taken and name not in columns}
+        item = kept | {ours: item[theirs] for ours, theirs in columns.items() if theirs in item}
+    id = item.get("id")
+    if id is not None and (isinstance(id, bool) or not isinstance(id, str | int | float)):
+        return Unreadable("bad_id", f"column 'id' must be text or a number; got {type(id).__name__}.")
+    return item
 
 
 # -------------------------------------------------------------------------------------------------------- writing

@@ -6,10 +6,10 @@ from typing import Literal
 from pydantic import Field
 
 from data_tools.annotations import without_annotations
-from data_tools.answers import final_answer, same_answer
+from data_tools.answers import final_answer
 from data_tools.command import Options, RunInfo, record_command
 from data_tools.errors import DataToolsError, RecordError
-from data_tools.fields import optional_text, text_of
+from data_tools.fields import answer_of, response_of, text_of
 from data_tools.inject import (
     KINDS,
     Balance,
@@ -21,6 +21,7 @@ from data_tools.inject import (
     provenance,
     row_random,
 )
+from data_tools.pipelines.problem import is_right
 from data_tools.run import Output, RecordFunction, Reject, Row
 from data_tools.steps import Step, StepError, Steps, split_steps
 
@@ -101,7 +102,7 @@ def _programs(options: InjectOptions, run: RunInfo) -> RecordFunction:
         tests = [tests] if isinstance(tests, str) else tests
         if not isinstance(tests, list) or not tests or not all(isinstance(test, str) for test in tests):
             raise RecordError(f"{row.where}: column 'tests' must be a text or a list of texts.", reason="no_tests")
-        text = text_of(row.record, ("solution", "completion"), row.where)
+        text = response_of(row.record, ("solution", "completion"), row.where)
         item = SolutionItem(row.id, text_of(row.record, "prompt", row.where), Steps(text, (Step(0, 0, len(text)),)))
         injector = CodeInjector(tests, pairs=options.pairs)
         found = injector.inject(item, row_random(run.seed, item.id, "inject"))
@@ -119,7 +120,7 @@ def solution_item(row: Row, splitter: str) -> tuple[SolutionItem, int]:
 
     Raises: `RecordError` for a record that is none.
     """
-    solution, removed = without_annotations(text_of(row.record, ("solution", "completion"), row.where))
+    solution, removed = without_annotations(response_of(row.record, ("solution", "completion"), row.where))
     if len(solution) > MAX_SOLUTION:
         raise RecordError(f"{row.where}: the solution has over {MAX_SOLUTION:,} characters.", reason="too_long")
     try:
@@ -130,7 +131,7 @@ def solution_item(row: Row, splitter: str) -> tuple[SolutionItem, int]:
         raise RecordError(f"{row.where}: the solution has no steps for splitter '{splitter}'.", reason="no_steps")
     if len(steps) > MAX_STEPS:
         raise RecordError(f"{row.where}: the solution has over {MAX_STEPS} steps.", reason="too_long")
-    prompt, answer = text_of(row.record, "prompt", row.where), optional_text(row.record, "answer")
+    prompt, answer = text_of(row.record, "prompt", row.where), answer_of(row.record, row.where)
     return SolutionItem(row.id, prompt, steps, answer), removed
 
 
@@ -138,8 +139,7 @@ def _states(solution: str, answer: str) -> bool:
     """Whether a solution ends in the given answer, or states none."""
     if solution.endswith(f"#### {answer}"):  # the usual case
         return True
-    stated = final_answer(solution)
-    return stated is None or same_answer(stated, answer)
+    return final_answer(solution) is None or is_right(solution, answer) is True
 
 
 def _weights(given: list[str]) -> dict[str, float]:

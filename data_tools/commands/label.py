@@ -8,7 +8,7 @@ from pydantic import Field
 from data_tools.annotations import blanked_annotations
 from data_tools.command import Options, RunInfo, record_command
 from data_tools.errors import RecordError
-from data_tools.fields import text_of
+from data_tools.fields import response_of
 from data_tools.run import Output, RecordFunction, Reject, Row
 from data_tools.steps import FirstWrong, StepError, Steps, first_wrong_step, split_steps
 
@@ -53,7 +53,7 @@ def label(options: LabelOptions, run: RunInfo) -> RecordFunction:
         labels: dict[str, object] = {}
         found: FirstWrong | None = None
         for name in names:
-            text = text_of(row.record, name, row.where)
+            text = response_of(row.record, name, row.where)
             steps = _behind(_split(prefix + text, options.splitter, row.where), len(prefix))
             labels[f"{name}_steps"] = [[max(s.start - len(prefix), 0), s.end - len(prefix)] for s in steps.steps]
             if name == "rejected" or len(names) == 1:

@@ -12,7 +12,7 @@ from data_tools.duplicates import HashTable, digest
 from data_tools.duplicates.table import temporary_database
 from data_tools.equality import compare_answers
 from data_tools.errors import RecordError
-from data_tools.fields import optional_text, text_of
+from data_tools.fields import answer_of, optional_response, response_of, text_of
 from data_tools.pipelines.problem import is_right
 from data_tools.run import Reject, Row
 
@@ -94,13 +94,21 @@ def _read(file: Any, offset: int) -> Row:
 def _pool(rows: Iterable[Row], threshold: float) -> Iterator[Pool | Reject]:
     used: list[Row] = []
     samples: list[Sample] = []
+    golds: list[str] = []
     for row in rows:
         try:
             samples += _samples(row, threshold)
+            gold = optional_response(row.record, ("solution",), row.where)
         except RecordError as error:
             yield Reject(error.reason, str(error), row.line, row.id)
             continue
         used.append(row)
+        answer = answer_of(row.record, row.where)
+        if gold is not None and answer is not None and is_right(gold, answer) is False:
+            says = f"the solution's answer is not '{answer}', so it is no right sample"
+            yield Reject("wrong_answer", says, row.line, row.id)
+        elif gold is not None:
+            golds.append(gold)
     if not used:
         return
     least = min(used, key=lambda row: (row.id, json.dumps(row.record["prompt"], sort_keys=True)))
@@ -110,9 +118,8 @@ def _pool(rows: Iterable[Row], threshold: float) -> Iterator[Pool | Reject]:
         says = f"the prompt has the answer '{answers[0]}' in one row and '{other}' in another"
         yield Reject("contradictory_answer", says, line, least.id)
         return
-    golds = sorted(gold for row in used if (gold := optional_text(row.record, "solution")))
     asked = text_of(least.record, "prompt", least.where)
-    pool = Pool(least.id, line, least.record["prompt"], asked, next(iter(answers), None), next(iter(golds), None))
+    pool = Pool(least.id, line, least.record["prompt"], asked, next(iter(answers), None), min(golds, default=None))
     both = set(pool_texts(samples, True)) & set(pool_texts(samples, False))
     for text in sorted(both):
         says = f"the same sample is labelled right and wrong: {text[:80]!r}"
@@ -124,13 +131,13 @@ def _pool(rows: Iterable[Row], threshold: float) -> Iterator[Pool | Reject]:
 
 def _answers(rows: Iterable[Row]) -> list[str]:
     """The different answers that rows give, as text."""
-    return sorted({answer.strip() for row in rows if (answer := optional_text(row.record, "answer")) is not None})
+    return sorted({answer.strip() for row in rows if (answer := answer_of(row.record, row.where)) is not None})
 
 
 def _samples(row: Row, threshold: float) -> Iterator[Sample]:
     record = row.record
     if not isinstance(record.get("responses"), list):
-        text = text_of(record, ("completion", "response"), row.where)
+        text = response_of(record, ("completion", "response"), row.where)
         yield _sample(row, text, record, threshold)
         return
     many = record["responses"]
@@ -148,12 +155,12 @@ def _sample(row: Row, text: str, values: dict[str, Any], threshold: float) -> Sa
     reward = _number(row, values, "reward")
     score = _number(row, values, "score")
     label = values.get("label", values.get("correct"))
-    answer = optional_text(values, "answer")
+    answer = answer_of(values, row.where)
     if label is not None:
         if label not in (True, False):
             raise RecordError(f"{row.where}: a label must be true or false; got {label!r}.", reason="bad_label")
         right: bool | None = bool(label)
-    elif answer is not None and answer.strip():
+    elif answer is not None:
         right = is_right(text, answer)
     elif reward is not None:
         right = reward >= threshold

@@ -8,7 +8,7 @@ from data_tools.answers import final_answer, same_answer
 from data_tools.equality import compare_answers
 from data_tools.errors import RecordError
 from data_tools.extraction import extract_answer
-from data_tools.fields import optional_text, text_of
+from data_tools.fields import answer_of, optional_response, text_of
 from data_tools.generators import GenFailure, GenReply
 from data_tools.run import Reject, Row
 
@@ -42,9 +42,9 @@ def read_problem(row: Row, *, instruction: str = "") -> Problem:
     Raises: `RecordError` for a record that has neither, or no prompt.
     """
     text = text_of(row.record, "prompt", row.where)
-    solution = next((s for name in _SOLUTIONS if (s := optional_text(row.record, name))), None)
-    answer = optional_text(row.record, "answer") or (extract_answer(solution) if solution else None)
-    if not answer or not answer.strip():
+    solution = optional_response(row.record, _SOLUTIONS, row.where)
+    answer = answer_of(row.record, row.where) or (extract_answer(solution) if solution else None)
+    if answer is None:
         raise RecordError(f"{row.where}: column 'answer' is missing, and no solution states one.", reason="no_answer")
     prompt = row.record["prompt"]
     return Problem(

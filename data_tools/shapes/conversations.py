@@ -38,9 +38,7 @@ def sharegpt(source: Source) -> Iterator[Record]:
         return
     if turns[-1]["role"] != "assistant":
         raise source.refuse("no_response", "the conversation does not end with an answer.")
-    label = source.record.get("kto_tag")
-    labelled = {"label": label} if isinstance(label, bool) else {}
-    yield {"prompt": _open(source, turns[:-1]), "completion": turns[-1:], **labelled}
+    yield {"prompt": _open(source, turns[:-1]), "completion": turns[-1:], **source.label("kto_tag")}
 
 
 def transcript(source: Source) -> Iterator[Record]:

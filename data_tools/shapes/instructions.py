@@ -17,8 +17,7 @@ def alpaca(source: Source) -> Iterator[Record]:
     elif isinstance(output, list) and len(output) == 2 and all(isinstance(text, str) for text in output):
         yield {"prompt": prompt, "chosen": output[0], "rejected": output[1]}
     else:
-        label = record.get("kto_tag")
-        yield {"prompt": prompt, "completion": source.text("output"), **({"label": label} if _is(label) else {})}
+        yield {"prompt": prompt, "completion": source.text("output"), **source.label("kto_tag")}
 
 
 def responses_jk(source: Source) -> Iterator[Record]:
@@ -82,7 +81,3 @@ def _instruction(source: Source) -> str | list[Message]:
 
 def _is_turn(turn: object) -> bool:
     return isinstance(turn, list) and len(turn) == 2 and all(isinstance(text, str) for text in turn)
-
-
-def _is(label: object) -> bool:
-    return isinstance(label, bool)

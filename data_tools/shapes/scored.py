@@ -32,8 +32,8 @@ def group(source: Source) -> Iterator[Record]:
     texts, scores = record["responses"], record.get("rewards", record.get("scores"))
     if not isinstance(texts, list) or not isinstance(scores, list) or len(texts) != len(scores):
         raise source.refuse("bad_scores", "'responses' and 'rewards' must be lists of the same length.")
-    pairs = zip(texts, scores, strict=True)
-    answers = [Answer(text, float(score)) for text, score in pairs if isinstance(text, str) and _number(score)]
+    pairs = zip(texts, map(_as_number, scores), strict=True)
+    answers = [Answer(text, score) for text, score in pairs if isinstance(text, str) and score is not None]
     yield from _rows(source, record["prompt"], answers)
 
 
@@ -103,13 +103,9 @@ def _fine(annotations: Any) -> float | None:
     return sum(found) / len(found) if found else None
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _as_number(value: Any) -> float | None:
     """A number, or a text that is one; "N/A" is none."""
-    if _number(value):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     try:
         number = float(value) if isinstance(value, str) and len(value) < 20 else None

@@ -21,6 +21,9 @@ class ShapeOptions:
     seed: int = 0
 
 
+_LABELS: dict[Any, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
+
+
 @dataclass(frozen=True)
 class Source:
     """A record in a foreign shape, with its id for random draws and its place for messages."""
@@ -40,6 +43,19 @@ class Source:
             f"{self.where}: column '{name}' {found}.",
             reason="missing_column" if name not in self.record else "no_text",
         )
+
+    def label(self, name: str) -> dict[str, bool]:
+        """`label` as a row has it, from a column with true or false, 1 or 0, also as text; nothing if it is missing.
+
+        Raises: `RecordError` for anything else, which would be a label lost.
+        """
+        value = self.record.get(name)
+        if value is None:
+            return {}
+        found = _LABELS.get(value.strip().lower() if isinstance(value, str) else value if _is_number(value) else "?")
+        if found is None:
+            raise self.refuse("bad_label", f"column '{name}' must be true or false; got {value!r}.")
+        return {"label": found}
 
     def refuse(self, reason: str, sentence: str) -> RecordError:
         """An error about this record."""
@@ -67,3 +83,7 @@ def has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
 def message(role: str, content: str) -> Message:
     """One turn of a conversation."""
     return {"role": role, "content": content}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, bool | int | float)
