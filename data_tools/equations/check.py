@@ -1,5 +1,6 @@
 """Whether an equation of a text is true, false, or beyond what can be said with certainty."""
 
+import re
 from enum import Enum
 from fractions import Fraction
 
@@ -10,6 +11,23 @@ from data_tools.equations.parse import find_equations
 _CONVERSIONS = frozenset(
     (2, 3, 4, 7, 8, 10, 12, 16, 20, 24, 30, 36, 50, 52, 60, 100, 365, 1000, 1440, 1760, 3600, 5280)
 )
+_THINKS = ["think", "say", "guess", "believe", "assume", "suppose", "write", "compute", "calculate", "claim"]
+_THOUGHT = ["thought", "guessed", "believed", "assumed", "supposed", "claimed", "pretended"]
+_DENIED = re.compile(
+    r"(?:\b(?:not|never|instead of|rather than)|n['’]t)\s(?:that\s)?[\"'“‘(\s]{0,2}\Z"
+    rf"|\b(?:(?:might|may|could|would)\s(?:have\s)?(?:{'|'.join((*_THINKS, *_THOUGHT, 'said'))})|{'|'.join(_THOUGHT)}"
+    r"|(?:wrongly|mistakenly|incorrectly)\s[a-z]{3,12})\b[:,]?(?:\sthat)?(?:\sit\sis)?[\"'“‘(\s]{0,2}\Z",
+    re.IGNORECASE,
+)
+_WRONG = re.compile(
+    r"[\"'”’)]?\s(?:is|was|would be)\s(?:wrong|incorrect|false|a mistake|not (?:right|correct|true))\b", re.IGNORECASE
+)
+_STEMS = tuple(
+    ["not", "Not", "n't", "n’t", "ever", "nstead", "ather", "rong", "istake", "ncorrect", "false", "said"]
+    + [stem[1:] for stem in _THINKS + _THOUGHT]
+)
+_FRONT = 40
+"""How many characters in front of an equation may deny it."""
 
 
 class Verdict(Enum):
@@ -35,8 +53,26 @@ def judge(equation: Equation) -> Verdict:
 
 
 def judged(text: str) -> list[tuple[Equation, Verdict]]:
-    """The equations of a text with their verdicts."""
-    return [(equation, judge(equation)) for equation in find_equations(text)]
+    """The equations of a text with their verdicts; UNKNOWN for those that the text does not stand by."""
+    doubts = may_deny(text)
+    return [
+        (equation, Verdict.UNKNOWN if doubts and is_denied(text, equation) else judge(equation))
+        for equation in find_equations(text)
+    ]
+
+
+def may_deny(text: str) -> bool:
+    """Whether a text has a word without which it denies nothing."""
+    return any(stem in text for stem in _STEMS)
+
+
+def is_denied(text: str, equation: Equation) -> bool:
+    """Whether the text around an equation says that it does not hold, or that somebody might think so.
+
+    Of "Not 5 * 3 = 15 but 5 * 4 = 20" the first is denied: with another result it would be denied rightly.
+    """
+    start, end = equation.start, equation.end
+    return bool(_DENIED.search(text, max(start - _FRONT, 0), start) or _WRONG.match(text, end))
 
 
 def _compare(left: Side, right: Side) -> Verdict:

@@ -143,6 +143,31 @@ def exact(node: ast.expr, source: str) -> Fraction:
     return Fraction(ast.get_source_segment(source, node) or "")
 
 
+DENIED = (
+    "Not 5 * 3 = {} but more.",
+    "That isn't 5 * 3 = {}.",
+    "It is not $5 * 3 = ${}.",
+    "Add, instead of 5 * 3 = {}, two.",
+    "One might think 5 * 3 = {} here.",
+    'Al would say that "5 * 3 = {}".',
+    "He thought it is 5 * 3 = {}.",
+    "She wrongly computed 5 * 3 = {}.",
+    "5 * 3 = {} is wrong.",
+)
+STOOD_BY = ("He never got to read 5 * 3 = {} books.", "That must not exceed 5 * 3 = {} pounds.", "5 * 3 = {} is right.")
+
+
+@pytest.mark.parametrize("text", DENIED)
+def test_what_a_text_does_not_stand_by_is_not_judged(text: str) -> None:
+    for value in (15, 16):
+        assert [verdict for _, verdict in judged(text.format(value))] == [Verdict.UNKNOWN]
+
+
+@pytest.mark.parametrize("text", STOOD_BY)
+def test_a_word_further_off_denies_nothing(text: str) -> None:
+    assert [verdict for value in (15, 16) for _, verdict in judged(text.format(value))] == [Verdict.TRUE, Verdict.FALSE]
+
+
 @given(expressions())
 def test_values_agree_with_another_parser(text: str) -> None:
     source = text

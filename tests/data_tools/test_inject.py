@@ -53,6 +53,15 @@ def test_no_row_is_faulty_to_an_independent_reader(mode: Mode) -> None:
     assert read > 200
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_solution_denies_is_left_as_it_is(mode: Mode) -> None:
+    text = "It is not 5 * 3 = 15 but 5 * 4 = 20 nuts.\nWith 7 more that is 20 + 7 = 27 nuts.\n#### 27"
+    item = SolutionItem("a", "5 rows of 4 nuts, and 7 more. How many?", split_steps(text, "auto"), "27")
+    made = [found for seed in range(60) for found in RuleInjector(mode=mode).inject(item, row_random(seed, "a", "x"))]
+    assert len({found.step for found in made}) == 2
+    assert all("not 5 * 3 = 15 but" in found.edited_step for found in made if found.step == 1)
+
+
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
 def test_every_notation_takes_an_error(problem: Problem) -> None:
     assert any(rows_of(problem, RuleInjector(), seed) for seed in range(5))
