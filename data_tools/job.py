@@ -108,10 +108,37 @@ class Summary:
 
 def require_source(job: Job) -> None:
     """Raises: `DataToolsError` for a source that is no file, or an output that is the source or of an unknown kind."""
+    outputs = (*job.outputs.values(), job.rejects, job.manifest)
     for path in (job.source, *job.also):
-        if not path.is_file():
-            raise DataToolsError(f"{path}: {'is a folder' if path.is_dir() else 'there is no such file'}.")
-        if path.resolve() in [out.resolve() for out in (*job.outputs.values(), job.rejects, job.manifest)]:
-            raise DataToolsError(f"{path}: is read, so it cannot be written as well. Give --out another name.")
+        require_file(path)
+    require_outputs(outputs, (job.source, *job.also))
     if job.out.suffix not in (".jsonl", ".ndjson", ".parquet"):
         raise DataToolsError(f"{job.out}: --out must end in .jsonl or .parquet.")
+
+
+def require_file(path: Path) -> None:
+    """Raises: `DataToolsError` for what is no file that can be read twice."""
+    if path.is_file():
+        require_name(path)
+        return
+    if str(path) == "-" or (path.exists() and not path.is_dir()):
+        raise DataToolsError(f"{path}: is no file; it is read more than once, so it must be one.")
+    raise DataToolsError(f"{path}: {'is a folder' if path.is_dir() else 'there is no such file'}.")
+
+
+def require_outputs(outputs: Sequence[Path], sources: Sequence[Path]) -> None:
+    """Raises: `DataToolsError` for outputs that are read as well, or have names that no manifest can hold."""
+    taken = [out.resolve() for out in outputs]
+    for out in outputs:
+        require_name(out)
+    for path in sources:
+        if path.resolve() in taken:
+            raise DataToolsError(f"{path}: is read, so it cannot be written as well. Give --out another name.")
+
+
+def require_name(path: Path) -> None:
+    """Raises: `DataToolsError` for a name that is no text, so that no manifest or log could tell it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise DataToolsError(f"{str(path)!a}: the name of the file is not UTF-8. Give it another.") from None

@@ -100,20 +100,24 @@ def refuse_foreign(path: Path, key: str, outputs: Sequence[Path]) -> None:
 
     A manifest whose outputs are all gone is no loss.
     """
-    taken = [output for output in outputs if output.exists()]
+    taken, found = [output for output in outputs if output.exists()], read_manifest(path)
     if taken:
         if made(path, key) is None:
-            raise DataToolsError(f"{taken[0]}: exists and was not made by this command. --overwrite replaces it.")
+            says = "was changed since this command made it" if _is(found, key) else "was not made by this command"
+            raise DataToolsError(f"{taken[0]}: exists and {says}. --overwrite replaces it.")
         return
-    found = read_manifest(path)
     if found is None and path.exists():
         raise DataToolsError(f"{path}: exists and is no manifest. --overwrite replaces it.")
-    for note in [] if found is None or found["key"] == key else found["outputs"]:
+    for note in [] if found is None or _is(found, key) else found["outputs"]:
         if path.with_name(note["path"]).exists():
             raise DataToolsError(
                 f"{path}: is the manifest of another run, which made {note['path']}. Give --out another name; "
                 "--overwrite replaces the manifest."
             )
+
+
+def _is(found: Record | None, key: str) -> bool:
+    return found is not None and found["key"] == key
 
 
 def refuse_folders(*paths: Path) -> None:

@@ -25,11 +25,18 @@ from data_tools.pipelines.problem import is_right
 from data_tools.run import Output, RecordFunction, Reject, Row
 from data_tools.steps import Step, StepError, Steps, split_steps
 
+OF_TEXT = (
+    *("splitter", "kind", "kind_weight", "step_weights", "prose"),
+    *("min_similarity", "min_length_ratio", "max_length_ratio", "plausible"),
+)
+"""Options that say nothing about programs."""
 COLUMNS = ("prompt", "solution", "completion", "answer", "tests")
 MAX_SOLUTION = 100_000
 """Characters. Longer texts are no solutions in steps."""
 MAX_STEPS = 400
 """More than a solution has; to carry an error through them takes time that grows with the square of their number."""
+MAX_STEP = 10_000
+"""Characters. The same holds for the terms of one step."""
 
 
 class InjectOptions(Options):
@@ -96,6 +103,9 @@ def inject(options: InjectOptions, run: RunInfo) -> RecordFunction:
 def _programs(options: InjectOptions, run: RunInfo) -> RecordFunction:
     if options.mode != "full":
         raise DataToolsError("--domain code makes pairs of whole programs: give --mode full.")
+    for name in OF_TEXT:
+        if getattr(options, name) != InjectOptions.model_fields[name].get_default(call_default_factory=True):
+            raise DataToolsError(f"--{name.replace('_', '-')} is for solutions with equations, not for --domain code.")
 
     def pairs(row: Row) -> Iterator[Output]:
         tests = row.record.get("tests")
@@ -131,6 +141,8 @@ def solution_item(row: Row, splitter: str) -> tuple[SolutionItem, int]:
         raise RecordError(f"{row.where}: the solution has no steps for splitter '{splitter}'.", reason="no_steps")
     if len(steps) > MAX_STEPS:
         raise RecordError(f"{row.where}: the solution has over {MAX_STEPS} steps.", reason="too_long")
+    if len(solution) > MAX_STEP and any(step.end - step.start > MAX_STEP for step in steps.steps):
+        raise RecordError(f"{row.where}: a step has over {MAX_STEP:,} characters.", reason="too_long")
     prompt, answer = text_of(row.record, "prompt", row.where), answer_of(row.record, row.where)
     return SolutionItem(row.id, prompt, steps, answer), removed
 

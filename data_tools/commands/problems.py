@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from data_tools.command import app
+from data_tools.errors import DataToolsError
+from data_tools.job import require_file, require_outputs
 from data_tools.manifest import FileNote, Plan, manifest, refuse_folders, refuse_foreign, write_manifest
 from data_tools.problems import FLAW_ELSEWHERE, Flaw, make_problems
 from data_tools.records import read_numbered, text_field, write_records
@@ -37,8 +39,13 @@ def problems(
     """Write seeded arithmetic word problems with step-by-step solutions and answers."""
     options = {"count": number, "flaw": flaw, "flaw_elsewhere": flaw_elsewhere}
     part = Shard.parse(shard)
+    for path in exclude or ():
+        require_file(path)
     plan = Plan("problems", options, seed, str(part), [FileNote.of(path) for path in exclude or ()])
     manifest_file = out.with_name(f"{out.name}.manifest.json")
+    require_outputs((out, manifest_file), exclude or ())
+    if out.suffix not in (".jsonl", ".ndjson"):
+        raise DataToolsError(f"{out}: must end in .jsonl; problems are written as JSON lines.")
     if not dry_run:
         refuse_folders(out, manifest_file)
         if not overwrite:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def data(arguments: Sequence[str]) -> int:
     """Run a data command and return its exit code."""
     register_generator("local", _local)
-    return main(arguments)
+    return main(arguments, name="prefopt data")
 
 
 def _local(options: GeneratorOptions) -> Generator:

@@ -290,6 +290,18 @@ def test_an_output_that_is_a_folder_is_refused(source: Path, capsys: Captured) -
         (["inject", "--kind-weight", "digit_change=-1"], "must be 0 or above"),
         (["inject", "--min-similarity", "2"], "--min-similarity: Input should be less than or equal to 1; got 2.0"),
         (["inject", "--domain", "code"], "give --mode full"),
+        *(
+            (["inject", "--domain", "code", "--mode", "full", *option.split()], f"{option.split()[0]} is for solutions")
+            for option in ("--kind unit_error", "--kind-weight unit_error=2", "--splitter line", "--prose")
+        ),
+        *(
+            (
+                ["inject", "--domain", "code", "--mode", "full", option, value],
+                f"{option} is for solutions with equations",
+            )
+            for option, value in (("--min-similarity", "0.5"), ("--max-length-ratio", "2"), ("--step-weights", "late"))
+        ),
+        (["inject", "--domain", "code", "--mode", "full", "--no-plausible"], "--plausible is for solutions"),
         (["inject", "--shard", "3/2"], "--shard must be i/n"),
         (["inject", "--column", "solutoin=solution"], "OURS comes first: --column solution=solutoin."),
         (["inject", "--column", "solutoin=worked"], "no column 'solutoin' is read. Columns: id, prompt, solution"),

@@ -11,6 +11,7 @@ from data_tools import reading
 from data_tools.cli import main
 from data_tools.errors import DataToolsError
 from data_tools.records import read_numbered, read_records, write_records
+from data_tools.work import Work
 from tests.data_tools.solutions import PROBLEMS
 
 GOOD = json.dumps(
@@ -141,3 +142,59 @@ def test_a_solution_of_more_steps_than_solutions_have_is_a_counted_reject(tmp_pa
     entries = {entry["line"]: entry["reason"] for entry in read_records(tmp_path / "out.jsonl.rejects.jsonl")}
     assert entries[2] == "too_long"
     assert entries.get(1) != "too_long"
+
+
+def test_a_step_longer_than_steps_are_is_a_counted_reject(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    texts = [f"3 * 4 = 12 and {'+'.join(['1'] * count)} = {count} nuts\n#### 12" for count in (4000, 6000)]
+    write_records(source, [{"prompt": "p", "solution": text} for text in texts])
+    assert main(["inject", str(source), "--out", str(out), "--json"]) == 0
+    (entry,) = read_records(tmp_path / "out.jsonl.rejects.jsonl")
+    assert (entry["line"], entry["reason"]) == (2, "too_long")
+    assert "a step has over 10,000 characters" in entry["detail"]
+
+
+LONG = "a" * 300 + ".jsonl"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["inject", "{in}", "--out", "{folder}/" + LONG], 1, "aaa.jsonl: File name too long."),
+        (
+            ["inject", "{in}", "--out", "{folder}/a\udcff.jsonl"],
+            2,
+            "a\\udcff.jsonl': the name of the file is not UTF-8.",
+        ),
+        (["stats", "{folder}/a\udcff.jsonl"], 2, "a\\udcff.jsonl': the name of the file is not"),
+        (["problems", "{folder}/a\udcff.jsonl"], 2, "a\\udcff.jsonl': the name of the file is not"),
+        (["problems", "{folder}/a.txt"], 2, "a.txt: must end in .jsonl"),
+        (["problems", "{folder}/a.jsonl", "--exclude", "{folder}/no.jsonl"], 2, "no.jsonl: there is no such file."),
+        (["problems", "{in}", "--exclude", "{in}", "--overwrite"], 2, "is read, so it cannot be written as well."),
+        (["inject", "-", "--out", "{folder}/a.jsonl"], 2, "-: is no file; it is read more than once"),
+        (["inject", "/dev/null", "--out", "{folder}/a.jsonl"], 2, "/dev/null: is no file; it is read more than once"),
+    ],
+)
+def test_names_that_name_no_file_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, says: str
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(GOOD + b"\n")
+    (tmp_path / "a\udcff.jsonl").write_bytes(GOOD + b"\n")
+    given = [argument.format(**{"in": source, "folder": tmp_path}) for argument in arguments]
+    assert main(given) == code
+    assert says in capsys.readouterr().err
+    assert {file.name for file in tmp_path.iterdir()} == {"in.jsonl", "a\udcff.jsonl"}
+    assert source.read_bytes() == GOOD + b"\n"
+
+
+def test_a_full_disk_ends_a_run_that_then_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_bytes(GOOD + b"\n")
+    with Path("/dev/full").open("ab", buffering=0) as full, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Work, "_spool", lambda self, name: full)
+        assert main(["inject", str(source), "--out", str(out)]) == 1
+    message = capsys.readouterr().err
+    assert message == "error: No space left on device. What was done is kept; the same command goes on from there.\n"
+    assert main(["inject", str(source), "--out", str(out)]) == 0
+    assert len(list(read_records(out))) == 1

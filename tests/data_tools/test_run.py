@@ -83,7 +83,7 @@ def test_an_output_of_another_run_is_kept_unless_overwriting(source: Path) -> No
 def test_an_output_that_was_changed_by_hand_is_not_taken_for_complete(source: Path) -> None:
     run_records(job(source), even)
     source.with_name("out.jsonl").write_text("{}\n")
-    with pytest.raises(DataToolsError, match="exists and was not made by this command"):
+    with pytest.raises(DataToolsError, match="exists and was changed since this command made it"):
         run_records(job(source), even)
 
 
