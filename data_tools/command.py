@@ -20,6 +20,7 @@ but a table of results.
 
 import inspect
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from data_tools.errors import NOT_GENERATED, DataToolsError, closest
 from data_tools.reading import Missed
 from data_tools.run import (
+    INCOMPLETE,
     Job,
     RecordFunction,
     Row,
@@ -66,6 +68,8 @@ class RunInfo:
     dry_run: bool = False
     missed: Missed = field(default_factory=Missed)
     """For reports: the records of all files that could not be read, complete when all records have been seen."""
+    unanswered: Counter[str] = field(default_factory=Counter)
+    """For commands that ask a model: how many requests had no answer that they may have another time, by reason."""
 
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -228,6 +232,7 @@ def _writer(
         **given: Any,
     ) -> None:
         chosen = _checked(options, given)
+        info = RunInfo(seed, source, out, strict, dry_run)
         job = Job(
             name.replace("_", "-"),
             source,
@@ -243,8 +248,8 @@ def _writer(
             dry_run=dry_run,
             overwrite=overwrite,
             quiet=as_json,
+            unanswered=info.unanswered,
         )
-        info = RunInfo(seed, source, out, strict, dry_run)
         summary = run(chosen, info, job)
         report(job, summary, as_json=as_json)
         unused = _unused(summary, dry_run=dry_run)
@@ -280,6 +285,8 @@ def report(job: Job, summary: Summary, *, as_json: bool) -> None:
     tables = {name: table for name, table in counts.items() if isinstance(table, dict)}
     for line in _lines(tables):
         typer.echo(line)
+    if summary.state == INCOMPLETE:
+        typer.echo(f"{sum(counts['unanswered'].values())} requests had no answer. The same command asks them again.")
     if counts["rejected"] and not job.dry_run:
         typer.echo(f"Rejected records are listed in {job.rejects}.")
 

@@ -73,6 +73,8 @@ class Job:
     dry_run: bool = False
     overwrite: bool = False
     quiet: bool = False
+    unanswered: Mapping[str, int] = field(default_factory=dict)
+    """Filled while the command runs: requests to a model that had no answer and may have one another time."""
 
     @property
     def outputs(self) -> dict[str, Path]:
@@ -90,6 +92,10 @@ class Job:
     def manifest(self) -> Path:
         """The manifest."""
         return self.out.with_name(f"{self.out.name}.manifest.json")
+
+
+INCOMPLETE = "incomplete"
+"""The state of a run that wrote its rows but would make more another time: the same command runs again."""
 
 
 @dataclass(frozen=True)

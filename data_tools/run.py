@@ -18,6 +18,7 @@ from data_tools.duplicates.table import HashTable
 from data_tools.errors import DataToolsError, RecordError, closest
 from data_tools.fields import optional_text
 from data_tools.job import (
+    INCOMPLETE,
     ROWS,
     Job,
     Output,
@@ -278,15 +279,17 @@ def _run(job: Job, produce: Callable[["Work | _Nowhere"], None]) -> Summary:
         resumed = work.read > 0
         if not work.done:
             produce(work)
+            work.counts.update({f"unanswered:{reason}": count for reason, count in job.unanswered.items()})
             work.note(done=True)
         summary = _finish(job, plan, work)
-        return Summary(summary.counts, summary.outputs, "resumed" if resumed else "done")
+        state = INCOMPLETE if "unanswered" in summary.counts else "resumed" if resumed else "done"
+        return Summary(summary.counts, summary.outputs, state)
 
 
 def _finished(job: Job, plan: Plan) -> Summary | None:
-    """The summary of an earlier run with the same plan whose output is still there, unchanged."""
+    """The summary of an earlier run with the same plan whose output is still there, unchanged, and all there can be."""
     found = made(job.manifest, plan.key)
-    if found is None:
+    if found is None or "unanswered" in found["counts"]:
         return None
     outputs = [str(job.out.with_name(note["path"])) for note in found["outputs"]]
     return Summary(found["counts"], outputs, "already complete")
@@ -344,6 +347,7 @@ def _grouped(counts: Counter[str]) -> dict[str, Any]:
 
 
 __all__ = [
+    "INCOMPLETE",
     "RESERVED",
     "Job",
     "Output",

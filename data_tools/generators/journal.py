@@ -8,6 +8,7 @@ it asks the same. Failures are not kept: they are tried again.
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -106,11 +107,21 @@ class Journal:
 
 
 class Journaled:
-    """A generator that asks only what its journal does not have. Without a generator, nothing is asked at all."""
+    """A generator that asks only what its journal does not have. Without a generator, nothing is asked at all.
 
-    def __init__(self, journal: Journal, generator: Generator | None, identity: Mapping[str, Any]) -> None:
+    `unanswered` counts, by reason, the requests that had no answer and may have one another time.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        generator: Generator | None,
+        identity: Mapping[str, Any],
+        unanswered: Counter[str] | None = None,
+    ) -> None:
         self.journal, self._generator, self._identity = journal, generator, identity
         self.asked = 0
+        self.unanswered: Counter[str] = Counter() if unanswered is None else unanswered
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -154,6 +165,8 @@ class Journaled:
                 kept = self.journal.get(key)
                 if kept is None and isinstance(answer, GenResult):
                     waiting.append((key, wanted[key], answer))
+                elif kept is None and isinstance(answer, GenFailure) and answer.passes:
+                    self.unanswered[answer.reason] += 1
                 if len(waiting) >= most:
                     self.journal.add(waiting)
                     waiting.clear()

@@ -146,7 +146,7 @@ def open_generator(options: GeneratorOptions, run: RunInfo) -> Iterator[Generato
         return
     journal = Journal(journal_path(options, run), read_only=run.dry_run)
     try:
-        yield Journaled(journal, None if run.dry_run else generator, generator.identity)
+        yield Journaled(journal, None if run.dry_run else generator, generator.identity, run.unanswered)
     finally:
         journal.close()
 

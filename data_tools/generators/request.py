@@ -49,10 +49,11 @@ class GenResult:
 
 @dataclass(frozen=True)
 class GenFailure:
-    """Why there is no answer: a word to count it under, and a sentence."""
+    """Why there is no answer: a word to count it under, and a sentence. `passes` if the same may have one later."""
 
     reason: str
     detail: str = ""
+    passes: bool = False
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class Server:
                 found, asked = _Refusal(error.reason, str(error), again=error.reason != "too_large"), None
             if isinstance(found, GenResult):
                 return _stopped(found, request.stop)
-            failure = GenFailure(found.reason, self._scrubbed(found.detail))
+            failure = GenFailure(found.reason, self._scrubbed(found.detail), passes=found.again)
             if not found.again or attempt == backoff.retries:
                 return failure
             seconds = backoff.seconds(attempt, asked, rng)
@@ -111,7 +111,7 @@ class Server:
                 self._pace.hold(seconds)
             if not self._pace.sleep(seconds):
                 return failure
-        return GenFailure("stopped", "the run was stopped")
+        return GenFailure("stopped", "the run was stopped", passes=True)
 
     def _read(self, answered: Answered) -> "GenResult | _Refusal":
         if answered.status in USELESS:

@@ -124,6 +124,32 @@ def test_a_server_that_stays_away_ends_the_run_with_a_word_on_how_to_go_on(
 
 
 @pytest.mark.parametrize("command", MADE)
+def test_requests_without_an_answer_are_asked_again_by_the_same_command(
+    command: str, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every request fails once and is not tried again, so each run comes one stage further than the one before."""
+    calm, out = source.with_name("calm.jsonl"), source.with_name("out.jsonl")
+    with serving(answer=answer) as server:
+        assert main(arguments(command, source, calm, server.url)) == 0
+        whole = {json.dumps(body, sort_keys=True) for body in server.asked}
+    states = []
+    with serving("500", answer=answer) as server:
+        words = arguments(command, source, out, server.url, "--retries", "0", "--concurrency", "64")
+        capsys.readouterr()
+        assert main(words) == 1, "no rows"
+        assert "requests had no answer. The same command asks them again." in capsys.readouterr().out
+        while len(states) < 20 and "already complete" not in states:
+            main([*words, "--json"])
+            states.append(json.loads(capsys.readouterr().out)["state"])
+        asked = Counter(json.dumps(body, sort_keys=True) for body in server.asked)
+        assert whole <= set(asked), "scdpo asks for more samples where some are missing"
+        assert max(asked.values()) == 2, "once without an answer, once with one"
+    assert states[-2:] == ["done", "already complete"]
+    assert set(states[:-2]) <= {"incomplete"}
+    assert contents(out) == contents(calm)
+
+
+@pytest.mark.parametrize("command", MADE)
 def test_other_options_pay_only_for_what_is_new(command: str, source: Path) -> None:
     out, more = source.with_name("out.jsonl"), "--pairs" if command == "step-pairs" else "--naive"
     with serving(answer=answer) as server:
