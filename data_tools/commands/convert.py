@@ -1,6 +1,7 @@
 """`prefopt data convert`: data sets as they are published, as rows that training reads."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Literal
 
 from pydantic import Field
@@ -37,7 +38,8 @@ def convert(options: ConvertOptions, run: RunInfo) -> RecordFunction:
     def rows(row: Row) -> Iterator[Output]:
         name = detect(row.record) if options.shape == "auto" else options.shape
         if name is None:
-            columns = ", ".join(list(row.record)[:MAX_COLUMNS]) or "none"
+            named = (name if value is not None else f"{name} (null)" for name, value in row.record.items())
+            columns = ", ".join(list(islice(named, MAX_COLUMNS))) or "none"
             yield Reject("unknown_shape", f"no known shape has the columns {columns}.")
             return
         yield from convert_record(row.record, name, id=row.id, where=row.where, options=choices)

@@ -13,7 +13,7 @@ def temporary_database(owner: object, *, cache_mib: int = 4) -> sqlite3.Connecti
 
     The file lies in `SQLITE_TMPDIR`, `TMPDIR` or /var/tmp, whichever there is, and is written once the cache is full.
     """
-    database = sqlite3.connect("", isolation_level=None)
+    database = sqlite3.connect("", isolation_level=None, check_same_thread=False)  # closed by whoever collects it
     weakref.finalize(owner, database.close)
     for setting in ("journal_mode = OFF", "synchronous = OFF", "temp_store = FILE", f"cache_size = -{cache_mib << 10}"):
         database.execute(f"PRAGMA {setting}")

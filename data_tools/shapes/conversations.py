@@ -7,7 +7,7 @@ from typing import Any
 
 from data_tools.reading import Record
 from data_tools.shapes.shape import Message, Source, message
-from data_tools.texts import is_messages, shared_messages
+from data_tools.texts import is_messages, plain, shared_messages
 
 ROLES = {
     "human": "user",
@@ -59,6 +59,9 @@ def is_transcript(record: Mapping[str, Any]) -> bool:
 def pair(source: Source) -> Iterator[Record]:
     """Rows in our own shape: text stays; of messages, those that both sides share become the prompt."""
     chosen, rejected = source.record["chosen"], source.record["rejected"]
+    for name in ("chosen", "rejected"):
+        if plain(source.record[name]) is None:
+            raise source.refuse("no_text", f"column '{name}' must be text or messages with text.")
     if not (is_messages(chosen) and is_messages(rejected)):
         yield {name: source.record[name] for name in ("prompt", "chosen", "rejected") if name in source.record}
         return

@@ -125,3 +125,21 @@ def test_scores_may_be_text(tmp_path: Path) -> None:
     record = {"prompt": "Add 2 and 3.", "responses": ["5", "6", "?"], "rewards": ["0.9", 0.1, "N/A"]}
     _, (row,), _ = run(tmp_path, "convert", record)
     assert (row["chosen"], row["rejected"], row["score_chosen"]) == ("5", "6", 0.9)
+
+
+@pytest.mark.parametrize(
+    ("record", "reason", "says"),
+    [
+        ({"prompt": "a", "chosen": "b", "rejected": None}, "unknown_shape", "columns prompt, chosen, rejected (null)."),
+        (
+            {"prompt": "a", "chosen": [ANSWER], "rejected": [{"role": "assistant", "content": None}]},
+            "no_text",
+            "'rejected'",
+        ),
+        ({"prompt": "a", "chosen": 3, "rejected": "b"}, "no_text", "column 'chosen' must be text or messages"),
+    ],
+)
+def test_a_side_without_text_is_no_side(tmp_path: Path, record: dict[str, Any], reason: str, says: str) -> None:
+    _, rows, (entry,) = run(tmp_path, "convert", record)
+    assert (rows, entry["reason"]) == ([], reason)
+    assert says in entry["detail"]
