@@ -49,7 +49,15 @@ def test_each_loss_of_the_loop_widens_the_margin(name: str) -> None:
 @pytest.mark.ranks
 def test_the_loop_runs_on_two_processes() -> None:
     config = ["--config_file", str(ROOT / "recipes" / "accelerate" / "ddp-cpu.yaml")]
-    command = [sys.executable, "-m", "accelerate.commands.launch", *config, str(EXAMPLES / "custom_loop.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--main_process_port",
+        "0",
+        *config,
+        str(EXAMPLES / "custom_loop.py"),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = [line for line in done.stdout.splitlines() if "2 process(es), margin" in line]

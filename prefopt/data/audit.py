@@ -116,10 +116,16 @@ class Audit:
     def check(self, *, max_lost: float) -> None:
         """Stop when too much was lost; rows that are `undesirable` are left out on purpose and count as not read.
 
-        Raises: `DataError` with counts by reason, first ids, and what to do about it.
+        Raises: `DataError` with counts by reason, first ids, and what to do about it; and when the tokenizer knows
+        next to no word of any row.
         """
         read = self.read - len(self.lost.get(rows.UNDESIRABLE, ()))
         lost = read - self.kept
+        if self.kept and self.notes.get(rows.UNKNOWN_TOKENS) == self.kept:
+            raise DataError(
+                f"{self.name}: all {self.kept} rows {rows.NOTES[rows.UNKNOWN_TOKENS].removeprefix('rows ')}. The "
+                "tokenizer does not fit these texts; nothing can be learned from them."
+            )
         if read and self.kept and lost <= max_lost * read:
             return
         what = "no row can be used" if not self.kept else f"{lost} of {read} rows ({lost / read:.0%}) cannot be used"
@@ -149,7 +155,14 @@ class Audit:
         return _ADVICE.get(most, "Mend the rows or leave them out") + "; data.max_lost sets how many may be lost."
 
 
-_NAMED = (rows.BOS_IN_TEXT, rows.END_LOST_ONE_SIDE, rows.FIRST_TOKEN_UNSCORED, rows.SCORES_IGNORED, rows.DUPLICATE_ID)
+_NAMED = (
+    rows.BOS_IN_TEXT,
+    rows.END_LOST_ONE_SIDE,
+    rows.FIRST_TOKEN_UNSCORED,
+    rows.SCORES_IGNORED,
+    rows.DUPLICATE_ID,
+    rows.UNKNOWN_TOKENS,
+)
 _ADVICE = {
     rows.EMPTY_ANSWER: "`data.allow_empty: true` keeps rows with an empty response",
     rows.IDENTICAL: "A pair needs two different responses",

@@ -71,6 +71,13 @@ class _Response(NamedTuple):
     end: int | None
 
 
+def _mostly(token: int | None, response: _Response) -> bool:
+    """Whether a token makes more than half of a response, its end aside."""
+    if token is None:
+        return False
+    return 2 * response.ids.count(token) > len(response.ids) - (response.end is not None)
+
+
 class Encoder:
     """Records to rows, for one tokenizer and one set of options."""
 
@@ -228,6 +235,7 @@ class Encoder:
             rows.NO_END_TOKEN: any(
                 s.complete and r.end is None for s, r in zip(rendered.sides, responses, strict=True)
             ),
+            rows.UNKNOWN_TOKENS: any(_mostly(self.tokenize.unknown_id, r) for r in responses),
         }
         columns = shared_columns([r.tokens for r in responses], [len(r.ids) for r in responses])
         if rows.DIFF in (self.options.needs or ()) and rows.DIFF not in columns:

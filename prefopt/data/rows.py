@@ -228,6 +228,7 @@ NO_END_TOKEN: Final = "no_end_token"
 DUPLICATE_ID: Final = "duplicate_id"
 PAIR_SPLIT: Final = "pair_split"
 DIFF_FOUND: Final = "diff_found"
+UNKNOWN_TOKENS: Final = "unknown_tokens"
 
 NOTES: Final = {
     TRUNCATED_CHOSEN: "chosen responses were cut at max_length",
@@ -247,4 +248,5 @@ NOTES: Final = {
     DUPLICATE_ID: "ids occurred more than once and were made unique",
     PAIR_SPLIT: "records with several responses became a desirable row, of the chosen one, and undesirable ones",
     DIFF_FOUND: "rows have no difference spans; their tokens were compared by id",
+    UNKNOWN_TOKENS: "rows have a response of mostly unknown tokens, to which the tokenizer maps what it does not know",
 }

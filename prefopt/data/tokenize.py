@@ -44,6 +44,7 @@ _WARNED = {
     rows.SCORES_IGNORED,
     rows.KEPT_EMPTY,
     rows.DUPLICATE_ID,
+    rows.UNKNOWN_TOKENS,
 }
 
 

@@ -55,6 +55,12 @@ class TextTokenizer:
         self.tokenizer = tokenizer
 
     @cached_property
+    def unknown_id(self) -> int | None:
+        """The token for what the tokenizer does not know, if it has one that serves nothing else."""
+        words = self.tokenizer
+        return None if words.unk_token_id in (words.eos_token_id, words.bos_token_id) else words.unk_token_id
+
+    @cached_property
     def bos_id(self) -> int | None:
         """The token that the tokenizer puts in front of text, at inference too; None when it puts none there."""
         bos = self.tokenizer.bos_token_id

@@ -76,7 +76,12 @@ def sharded(model: nn.Module) -> bool:
 
 def keeps_logits(model: nn.Module) -> bool:
     """Whether the model's forward takes `logits_to_keep`, so that positions nobody scores need no projection."""
-    return "logits_to_keep" in inspect.signature(causal_model(model).forward).parameters
+    return takes(model, "logits_to_keep")
+
+
+def takes(model: nn.Module, argument: str) -> bool:
+    """Whether the model's forward has an argument of that name."""
+    return argument in inspect.signature(causal_model(model).forward).parameters
 
 
 def find_head(model: nn.Module) -> Head:
@@ -98,7 +103,9 @@ def find_head(model: nn.Module) -> Head:
         scale /= config.logits_scaling
     if getattr(config, "lm_head_multiplier", None):  # Falcon-H1
         scale *= config.lm_head_multiplier
-    return Head(head, scale=scale, cap=getattr(config, "final_logit_softcapping", None) or None)  # Gemma 2 and 3
+    # Gemma, RecurrentGemma, xLSTM
+    caps = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+    return Head(head, scale=scale, cap=next((cap for name in caps if (cap := getattr(config, name, None))), None))
 
 
 def _body(inner: Any) -> nn.Module | None:

@@ -18,7 +18,7 @@ from prefopt.scoring.attention import attention_inputs, let_pack, packs, windows
 from prefopt.scoring.chunked import chunk_tokens, chunked_statistics
 from prefopt.scoring.distributions import Distributions
 from prefopt.scoring.fused import fused_logps, is_plain, trl_logps
-from prefopt.scoring.heads import Head, causal_model, find_head, in_place_of, keeps_logits, sharded, verify_head
+from prefopt.scoring.heads import Head, causal_model, find_head, in_place_of, keeps_logits, sharded, takes, verify_head
 from prefopt.scoring.layout import Batch, Layout, separate, shared_prefix
 from prefopt.scoring.modes import evaluating
 from prefopt.scoring.tokens import token_statistics
@@ -214,8 +214,10 @@ def _logits(model: nn.Module, layout: Layout) -> Tensor:
     return logits[0] if places is None else logits[places]  # type: ignore[no-any-return]
 
 
-def _forward(model: nn.Module, layout: Layout, **options: Tensor) -> Any:
+def _forward(model: nn.Module, layout: Layout, **options: Any) -> Any:
     seen = attention_inputs(model, layout)
+    if takes(model, "output_router_logits"):
+        options["output_router_logits"] = False  # they serve an auxiliary loss that nobody asks for here
     return model(input_ids=layout.input_ids, use_cache=False, **seen, **options)
 
 

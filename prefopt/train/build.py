@@ -41,7 +41,7 @@ from prefopt.train.card import model_card
 from prefopt.train.evaluate import AnswerEvaluation
 from prefopt.train.model import fingerprint, load_policy, load_tokenizer
 from prefopt.train.plan import effective_plan, settled_plan
-from prefopt.train.preflight import check_first_rows, check_vocabulary, warn_of_one_label
+from prefopt.train.preflight import check_first_rows, check_vocabulary, check_words, warn_of_one_label
 from prefopt.train.probing import probing
 from prefopt.train.progress import ProgressLines
 from prefopt.train.references import choose_reference, default_scorer
@@ -165,6 +165,7 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     with args.main_process_first(desc="tokenizing"):
         prepared = prepare(recipe, tokenizer, objective, args)
     warn_of_one_label(prepared["train"].rows, objective)
+    check_words(prepared["train"].rows)
     model = load_policy(recipe.model)
     scorer = default_scorer(args, recipe.scoring.backend, recipe.scoring.layout)
     reference = choose_reference(recipe, model, objective, scorer, tokenizer, [p.rows for p in prepared.values()])

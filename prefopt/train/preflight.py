@@ -71,6 +71,20 @@ def warn_of_one_label(rows: Any, objective: Objective) -> None:
         logger.warning(text, len(rows), kind, objective.name)
 
 
+def check_words(rows: Rows, *, first: int = 100) -> None:
+    """The tokenizer tells words apart: responses are not all made of one token, their ends aside.
+
+    Raises: `RunError`.
+    """
+    bodies = [ids[:-1] for i in range(min(first, len(rows))) for ids in rows[i]["responses"]]
+    found = {token for ids in bodies for token in ids}
+    if len(found) == 1 and sum(map(len, bodies)) > first / 2:
+        raise RunError(
+            f"the responses of the first {min(first, len(rows))} rows have no token but {found.pop()}: the tokenizer "
+            "maps all words to one id, so nothing can be learned from them."
+        )
+
+
 def allowed_gap(model: nn.Module, scorer: Scorer) -> float:
     """By how much a token's log-probability may differ between two ways to compute one thing, nats."""
     full = scorer.autocast is None and next(model.parameters()).dtype == torch.float32

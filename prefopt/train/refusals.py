@@ -10,6 +10,7 @@ from transformers import TrainingArguments
 
 from prefopt.errors import ConfigError
 from prefopt.losses import Objective
+from prefopt.scoring.heads import causal_model
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,15 @@ def warn_of_dropout(model: nn.Module) -> None:
     own = [name for name in active if "lora_" not in name]
     if own:
         logger.warning("dropout is active in %s: policy and reference will differ before the first step.", own[0])
+
+
+def warn_of_router(model: nn.Module) -> None:
+    """Say that a mixture of experts asks for an auxiliary loss, which is not trained here."""
+    if getattr(causal_model(model).config, "output_router_logits", False):
+        logger.warning(
+            "the model's config has output_router_logits: true, for an auxiliary loss that balances its experts; "
+            "prefopt trains the preference loss alone."
+        )
 
 
 def refuse_dropout(model: nn.Module) -> None:

@@ -49,6 +49,7 @@ from prefopt.train.refusals import (
     refuse_dropout,
     refuse_unsupported,
     warn_of_dropout,
+    warn_of_router,
 )
 from prefopt.train.select import select, selecting
 from prefopt.train.sharding import check_sharding, part, sharding_of, share_out
@@ -118,6 +119,7 @@ class PreferenceTrainer(Trainer):
         refuse_unsupported(args)
         trainable(model)
         warn_of_dropout(model)
+        warn_of_router(model)
         args.logging_nan_inf_filter = False  # it would show a repaired number
         loss = get_loss(objective) if isinstance(objective, str) else objective
         self.objective = Objective.of(loss) if isinstance(loss, Loss) else loss

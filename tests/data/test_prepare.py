@@ -13,6 +13,10 @@ from typing import Any
 import datasets
 import pytest
 from datasets import Dataset
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
 
 from prefopt.data import DataOptions, Prepared, Source, encode_row, prepare_rows, write_report
 from prefopt.data.encode import Encoder
@@ -359,3 +363,32 @@ def test_real_records(tmp_path: Path) -> None:
 def test_no_sources() -> None:
     with pytest.raises(DataError, match="there is no source of records"):
         prepare_rows([], plain(), DataOptions())
+
+
+def of_words(*known: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of whole words; all others are one token."""
+    vocabulary = {word: number for number, word in enumerate(("<unk>", "<end>", *known))}
+    backend = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", eos_token="<end>")
+
+
+def test_responses_of_mostly_unknown_tokens_are_counted_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = [
+        {"id": "known", "prompt": "say", "chosen": " sky is blue", "rejected": " sky is green"},
+        {"id": "half", "prompt": "say", "chosen": " sky is this that", "rejected": " sky"},
+        {"id": "other", "prompt": "say", "chosen": " sky is", "rejected": " this that there sky"},
+    ]
+    with caplog.at_level(logging.WARNING):
+        found = prepare_rows([file_of(tmp_path, records)], of_words("sky", "is", "blue", "green"), DataOptions())
+    assert (found.audit.kept, found.audit.notes["unknown_tokens"]) == (3, 1)
+    assert "1 rows have a response of mostly unknown tokens" in caplog.text
+    assert "(other)" in caplog.text
+
+
+def test_a_tokenizer_that_knows_no_word_is_refused_however_many_rows_may_be_lost(tmp_path: Path) -> None:
+    source = file_of(tmp_path, [{"prompt": "say", "chosen": "sky is", "rejected": "no"}] * 5)
+    with pytest.raises(DataError, match=r"all 5 rows have a response of mostly unknown tokens.* does not fit these"):
+        prepare_rows([source], of_words("blue"), DataOptions(max_lost=1.0))

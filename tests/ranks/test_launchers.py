@@ -19,7 +19,8 @@ from tests.train.test_run import assert_same_metrics, metrics, weights
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATIONS = ROOT / "recipes" / "accelerate"
-LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
+LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--main_process_port", "0"]
+"""With a port of its own, since tests run side by side."""
 
 
 def launched(

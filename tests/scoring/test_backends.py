@@ -25,6 +25,8 @@ from transformers import (
     GraniteForCausalLM,
     PhiConfig,
     PhiForCausalLM,
+    RecurrentGemmaConfig,
+    RecurrentGemmaForCausalLM,
 )
 
 from prefopt.data.collate import Collator
@@ -50,10 +52,16 @@ def gemma2() -> torch.nn.Module:
     return Gemma2ForCausalLM(config)
 
 
+def recurrent_gemma() -> torch.nn.Module:
+    sizes = {**SIZES, **HEADS, "num_hidden_layers": 3, "num_key_value_heads": 1, "lru_width": 32}
+    return RecurrentGemmaForCausalLM(RecurrentGemmaConfig(**sizes, attention_window_size=16, logits_soft_cap=0.5))
+
+
 MODELS = {
     "tied": lambda: tiny_model(tie_word_embeddings=True),
     "untied": tiny_model,
     "soft cap": gemma2,
+    "soft cap of another name": recurrent_gemma,
     "multiplied": lambda: CohereForCausalLM(CohereConfig(**SIZES, **HEADS, logit_scale=0.25)),
     "divided": lambda: GraniteForCausalLM(GraniteConfig(**SIZES, **HEADS, logits_scaling=3.0)),
     "bias": lambda: PhiForCausalLM(PhiConfig(**SIZES, **HEADS)),

@@ -59,6 +59,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "Mixtral, experts": lambda: hf.MixtralForCausalLM(
         hf.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2)
     ),
+    "Mixtral, router logits": lambda: hf.MixtralForCausalLM(
+        hf.MixtralConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True)
+    ),
     "Qwen3, experts": lambda: hf.Qwen3MoeForCausalLM(
         hf.Qwen3MoeConfig(**SIZES, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)
     ),

@@ -12,7 +12,10 @@ import pytest
 import torch
 from peft import AutoPeftModelForCausalLM, PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from prefopt import ConfigError, RunError, load_recipe, train
 from prefopt.train.build import assemble
@@ -394,6 +397,16 @@ def test_a_model_that_is_certain_of_everything_is_refused(tmp_path: Path, monkey
     monkeypatch.setattr("prefopt.scoring.tokens.token_logps", lambda logits, labels: logits[..., 0] * 0)
     with pytest.raises(RunError, match="every log-probability of the first rows is exactly 0"):
         train(recipe(tmp_path, scoring={"backend": "plain"}))
+
+
+def test_a_tokenizer_that_has_one_id_for_all_words_is_refused(tmp_path: Path) -> None:
+    backend = Tokenizer(WordLevel({"word": 0, "<end>": 1}, unk_token="word"))
+    backend.pre_tokenizer = Whitespace()
+    model_folder(tmp_path / "model")
+    PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>").save_pretrained(tmp_path / "model")
+    pairs(tmp_path / "pairs.jsonl", 30, chosen="it is five", rejected="six")
+    with pytest.raises(RunError, match=r"responses of the first 30 rows have no token but 0: the tokenizer maps all"):
+        train(recipe(tmp_path, {"data.max_lost": 1.0}))
 
 
 def test_a_missing_model_is_said_in_one_sentence(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import MixtralConfig, MixtralForCausalLM
 
 from prefopt import ConfigError, PreferenceTrainer, RunError, get_loss
 from prefopt.losses import Objective
@@ -30,6 +31,23 @@ def trained(
     )
     trainer.train()
     return trainer
+
+
+def test_a_mixture_of_experts_trains_the_preference_loss_alone_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sizes = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    experts = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
+    runs = []
+    for asks in (False, True):
+        torch.manual_seed(0)
+        model = MixtralForCausalLM(MixtralConfig(**sizes, **experts, output_router_logits=asks))
+        caplog.clear()
+        runs.append(trained(tmp_path, tiny_rows(8), model=model))
+        assert ("output_router_logits: true, for an auxiliary loss" in caplog.text) == asks
+        assert runs[-1].scorer.settled(runs[-1].model) == "packed"
+    assert history(runs[0]) == history(runs[1])
+    assert torch.equal(flat(runs[0].model), flat(runs[1].model))
 
 
 # how the batch is cut
