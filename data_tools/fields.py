@@ -77,5 +77,8 @@ def _refuse_conversation(messages: list[Mapping[str, Any]], begins: str) -> None
 def _plain(value: Any) -> str | None:
     if isinstance(value, str):
         return value
-    messages = isinstance(value, list) and all(isinstance(message, Mapping) for message in value)
-    return plain(value) if messages else None
+    if not isinstance(value, list) or not value:
+        return None
+    if len(value) == 1 and isinstance(value[0], dict) and isinstance(value[0].get("content"), str):
+        return str(value[0]["content"])  # the usual case
+    return plain(value) if all(isinstance(message, Mapping) for message in value) else None

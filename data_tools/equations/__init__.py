@@ -1,6 +1,6 @@
 """Equations in running text: found, evaluated exactly, judged. What cannot be read with certainty is left alone."""
 
-from data_tools.equations.check import Verdict, is_denied, judge, judged, may_deny
+from data_tools.equations.check import Verdict, is_denied, judge, judged
 from data_tools.equations.equation import Equation, Side, Site
 from data_tools.equations.expression import Value, evaluate, left_to_right, magnitude
 from data_tools.equations.parse import Reading, find_equations, read_equations
@@ -24,7 +24,6 @@ __all__ = [
     "judged",
     "left_to_right",
     "magnitude",
-    "may_deny",
     "number_value",
     "read_equations",
     "tokenize",

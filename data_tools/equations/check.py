@@ -11,21 +11,23 @@ from data_tools.equations.parse import find_equations
 _CONVERSIONS = frozenset(
     (2, 3, 4, 7, 8, 10, 12, 16, 20, 24, 30, 36, 50, 52, 60, 100, 365, 1000, 1440, 1760, 3600, 5280)
 )
-_THINKS = ["think", "say", "guess", "believe", "assume", "suppose", "write", "compute", "calculate", "claim"]
-_THOUGHT = ["thought", "guessed", "believed", "assumed", "supposed", "claimed", "pretended"]
+_THINKS = ("think", "say", "guess", "believe", "assume", "suppose", "write", "compute", "calculate", "claim")
+_THOUGHT = ("thought", "guessed", "believed", "assumed", "supposed", "claimed", "pretended")
+_DID = ("said", "wrote", "computed", "calculated")
+_OPENING = "\"'“‘("
+_BEFORE = f"{_OPENING}:, \n"
 _DENIED = re.compile(
-    r"(?:\b(?:not|never|instead of|rather than)|n['’]t)\s(?:that\s)?[\"'“‘(\s]{0,2}\Z"
-    rf"|\b(?:(?:might|may|could|would)\s(?:have\s)?(?:{'|'.join((*_THINKS, *_THOUGHT, 'said'))})|{'|'.join(_THOUGHT)}"
-    r"|(?:wrongly|mistakenly|incorrectly)\s[a-z]{3,12})\b[:,]?(?:\sthat)?(?:\sit\sis)?[\"'“‘(\s]{0,2}\Z",
+    rf"(?:\b(?:not|never|instead of|rather than)|n['’]t)\s(?:that\s)?[{_OPENING}\s]{{0,2}}\Z"
+    rf"|\b(?:(?:might|may|could|would)\s(?:have\s)?(?:{'|'.join((*_THINKS, *_THOUGHT, *_DID))})|{'|'.join(_THOUGHT)}"
+    rf"|(?:wrongly|mistakenly|incorrectly)\s(?:{'|'.join((*_THINKS, *_THOUGHT, *_DID))}))"
+    rf"\b[:,]?(?:\sthat)?(?:\sit\sis)?[{_OPENING}\s]{{0,2}}\Z",
     re.IGNORECASE,
 )
 _WRONG = re.compile(
     r"[\"'”’)]?\s(?:is|was|would be)\s(?:wrong|incorrect|false|a mistake|not (?:right|correct|true))\b", re.IGNORECASE
 )
-_STEMS = tuple(
-    ["not", "Not", "n't", "n’t", "ever", "nstead", "ather", "rong", "istake", "ncorrect", "false", "said"]
-    + [stem[1:] for stem in _THINKS + _THOUGHT]
-)
+_LAST = frozenset(("not", "never", "of", "than", "that", "is", *_THINKS, *_THOUGHT, *_DID))
+"""What stands last in front of an equation that is denied; others are known by it without the expression."""
 _FRONT = 40
 """How many characters in front of an equation may deny it."""
 
@@ -54,16 +56,10 @@ def judge(equation: Equation) -> Verdict:
 
 def judged(text: str) -> list[tuple[Equation, Verdict]]:
     """The equations of a text with their verdicts; UNKNOWN for those that the text does not stand by."""
-    doubts = may_deny(text)
     return [
-        (equation, Verdict.UNKNOWN if doubts and is_denied(text, equation) else judge(equation))
+        (equation, Verdict.UNKNOWN if is_denied(text, equation) else judge(equation))
         for equation in find_equations(text)
     ]
-
-
-def may_deny(text: str) -> bool:
-    """Whether a text has a word without which it denies nothing."""
-    return any(stem in text for stem in _STEMS)
 
 
 def is_denied(text: str, equation: Equation) -> bool:
@@ -72,7 +68,11 @@ def is_denied(text: str, equation: Equation) -> bool:
     Of "Not 5 * 3 = 15 but 5 * 4 = 20" the first is denied: with another result it would be denied rightly.
     """
     start, end = equation.start, equation.end
-    return bool(_DENIED.search(text, max(start - _FRONT, 0), start) or _WRONG.match(text, end))
+    begin = start - _FRONT if start > _FRONT else 0
+    words = text[begin:start].lower().rstrip(_BEFORE).split()
+    if words and (words[-1] in _LAST or words[-1].endswith(("n't", "n’t"))) and _DENIED.search(text, begin, start):
+        return True
+    return _WRONG.match(text, end) is not None
 
 
 def _compare(left: Side, right: Side) -> Verdict:

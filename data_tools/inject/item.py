@@ -7,7 +7,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
-from data_tools.equations import Reading, Value, Verdict, is_denied, judge, may_deny, read_equations
+from data_tools.equations import Reading, Value, Verdict, judge, read_equations
 from data_tools.equations.parse import read_tokens
 from data_tools.equations.plain import Match, equations_from, plain_matches, plain_sums
 from data_tools.inject.background import Background, numbers_in
@@ -48,10 +48,6 @@ class SolutionItem:
     def _spells_signs(self) -> bool:
         text = self.steps.text
         return "\\" in text or any(word in text for word in _SIGN_WORDS)
-
-    @lazy
-    def _denies(self) -> bool:
-        return may_deny(self.steps.text)
 
     def may_have(self, kind: Kind, number: int | None = None) -> bool:
         """Whether a step, or some step, may take a kind of error, by its signs and hints. Spelt signs are presumed."""
@@ -94,17 +90,11 @@ class SolutionItem:
         return self._matches[number]
 
     def scenes(self, number: int, *, plausible: bool = True) -> list[tuple[int, Scene]]:
-        """The equations of a step that can be edited, with their places among all; none if one of them is false.
-
-        What the text does not stand by ("not 5 * 3 = 15") is no equation to edit: another result may be as wrong there.
-        """
+        """The equations of a step that can be edited, with their places among all; none if one of them is false."""
         scenes = self._scenes.get((number, plausible))
         if scenes is None:
             equations = self.reading(number).equations
             sites = [equation.site for equation in equations]
-            if self._denies:
-                text = self.steps.text
-                sites = [None if is_denied(text, each) else each.site for each in equations]
             if None in sites and self.is_false(number):
                 sites = []
             step = self.steps.body(number) if sites else ""

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from data_tools.answers import same_answer
-from data_tools.equations import Reading, Site, Token
+from data_tools.equations import Reading, Site, Token, is_denied
 from data_tools.inject.balance import Balance, Proposal, Shown
 from data_tools.inject.changes import Scene
 from data_tools.inject.edits import Change, Edited, edit
@@ -136,6 +136,8 @@ class RuleInjector:
             return None
         if not proven_wrong(reading.equations, edited_step.text, at, visible=change.visible):
             return None
+        if is_denied(item.steps.text, reading.equations[at]):
+            return None  # in "not 5 * 3 = 15" another result is denied rightly
         made = _made(number, kind, change, dict(params))
         if self.mode == "step":
             return made(edited_step.text, None, edited_step, None, "equation")
