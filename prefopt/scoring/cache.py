@@ -135,15 +135,14 @@ class Cache:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).is_file():
-        raise ConfigError(
-            f"{folder} holds no cache of reference log-probabilities: it has no {MANIFEST}. "
-            "`prefopt reference RECIPE` makes one there."
-        )
+        empty = not folder.is_dir() or not any(folder.iterdir())
+        makes = "`prefopt reference RECIPE` makes one there." if empty else _ANEW
+        raise ConfigError(f"{folder} holds no cache of reference log-probabilities: it has no {MANIFEST}. {makes}")
     try:
         content = read_json(folder / MANIFEST)
         found = {"format": content["format"], "reference": dict(content["reference"])}
     except (RunError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{folder / MANIFEST} is not the manifest of a reference cache ({error}).") from None
+        raise ConfigError(f"{folder / MANIFEST} is not the manifest of a reference cache ({error}). {_ANEW}") from None
     if found["format"] != _FORMAT:
         raise ConfigError(f"{folder} has format {found['format']}, and this version reads format {_FORMAT}.")
     return dict(found["reference"])
@@ -157,6 +156,7 @@ def _check_identity(folder: Path, known: Mapping[str, Any], wanted: Mapping[str,
 
 
 _REFILLED = "`prefopt reference` fills the gap."
+_ANEW = "It was left alone; remove the folder, and `prefopt reference RECIPE` makes a cache there."
 
 
 def _opened(path: Path, identity: Mapping[str, Any]) -> _Part:
@@ -167,7 +167,9 @@ def _opened(path: Path, identity: Mapping[str, Any]) -> _Part:
         values = file.get_slice("values")
         whole = about["checksum"] == _checksum(keys, bounds, values[:])
     except (OSError, SafetensorError, KeyError) as error:
-        raise ConfigError(f"{path} is damaged or no part of a reference cache ({error}). It was left alone.") from None
+        raise ConfigError(
+            f"{path} is damaged or no part of a reference cache ({error}). Remove it; {_REFILLED}"
+        ) from None
     if not whole:
         raise ConfigError(f"{path} is damaged: its checksum differs. Remove it; {_REFILLED}")
     try:

@@ -84,6 +84,39 @@ def takes(model: nn.Module, argument: str) -> bool:
     return argument in inspect.signature(causal_model(model).forward).parameters
 
 
+@dataclass(frozen=True)
+class Following:
+    """A rotary embedding that follows the longest row of a batch beyond `limit` tokens; as text, a sentence's begin."""
+
+    model: str
+    kind: str
+    limit: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.model}'s rotary embedding ({self.kind}) follows the longest row of a batch beyond {self.limit:,} "
+            "tokens"
+        )
+
+
+def following(model: nn.Module) -> Following | None:
+    """Whether, and from where, the model's values depend on the other rows of a batch."""
+    inner = causal_model(model)
+    config: Any = getattr(inner, "config", None)
+    if not hasattr(config, "get_text_config"):
+        return None
+    config = config.get_text_config()
+    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    for rope in [found, *(value for value in found.values() if isinstance(value, dict))]:
+        kind = rope.get("rope_type", rope.get("type"))
+        if kind not in ("dynamic", "longrope"):
+            continue
+        name = "original_max_position_embeddings"
+        limit = rope.get(name) or getattr(config, name, None) or config.max_position_embeddings
+        return Following(type(inner).__name__, kind, limit)
+    return None
+
+
 def find_head(model: nn.Module) -> Head:
     """The model's head with the scale and soft cap that its config declares.
 

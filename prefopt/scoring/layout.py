@@ -122,8 +122,8 @@ def separate(batch: Batch) -> Layout:
     """One row per response, each with its own copy of the prompt. Missing responses get no row."""
     ids, attention, mask = batch["input_ids"], batch["attention_mask"], batch["mask"]
     present = attention.any(-1)  # [B, R]
+    _check(batch)
     b, r, t = mask.nonzero(as_tuple=True)  # [K] each
-    _check_prompts(batch)
     row_of = (present.flatten().cumsum(0) - 1).view(present.shape)
     columns = batch["prompt_lengths"][b] + t
     return Layout(
@@ -137,20 +137,41 @@ def separate(batch: Batch) -> Layout:
     )
 
 
-def _check_prompts(batch: Batch) -> None:
-    """Raises: `DataError` where a first token is to be scored and nothing stands in front of it that predicts it."""
-    scored = batch["mask"][..., :1].any(-1).any(-1) & (batch["prompt_lengths"] == 0)  # [B]
-    if scored.any():
-        raise DataError(
-            f"prompt {int(scored.nonzero()[0])} of the batch is empty, and nothing predicts the first token of its "
-            "responses. Put a beginning-of-sequence token into the prompt, or leave that token out of the mask."
-        )
+def _check(batch: Batch, *, one_prompt: bool = False) -> None:
+    """Raises: `DataError` for a batch whose values would be those of other tokens, with its first such prompt."""
+    ids, attention, mask, prompt = (batch[n] for n in ("input_ids", "attention_mask", "mask", "prompt_lengths"))
+    tokens = mask.shape[-1]
+    last = (mask * torch.arange(1, tokens + 1, device=mask.device)).amax(-1) if tokens else mask.sum(-1)  # [B, R]
+    length, place = attention.sum(-1), torch.arange(ids.shape[-1], device=ids.device)
+    present, in_prompt = length > 0, place < prompt[:, None, None]  # [B, R], [B, 1, L]
+    wrong = [
+        mask[..., :1].any(-1).any(-1) & (prompt == 0),
+        (attention.bool() != (place < length.unsqueeze(-1))).any(-1).any(-1),
+        ((last > 0) & (last > length - prompt.unsqueeze(-1))).any(-1),
+    ]
+    if one_prompt:
+        wrong.append((in_prompt & present.unsqueeze(-1) & (ids != ids[:, :1])).any(-1).any(-1))
+    found = torch.stack(wrong)  # [conditions, B]
+    if not found.any():
+        return
+    condition, row = found.nonzero()[0].tolist()
+    raise DataError(f"prompt {row} of the batch {_WRONG[condition]}")
+
+
+_WRONG = (
+    "is empty, and nothing predicts the first token of its responses. Put a beginning-of-sequence token into the "
+    "prompt, or leave that token out of the mask.",
+    "is not padded on the right: attention_mask must be 1 up to the end of each response and 0 behind it.",
+    "has a mask that reaches beyond the end of a response.",
+    "stands with other tokens before some of its responses. All responses of a prompt have its tokens, or are scored "
+    "as prompts of their own.",
+)
 
 
 def shared_prefix(batch: Batch) -> Layout:
     """One row per prompt: `[prompt | response 0 | response 1 | ...]`, without padding between them."""
     ids, prompt, mask = batch["input_ids"], batch["prompt_lengths"], batch["mask"]
-    _check_prompts(batch)
+    _check(batch, one_prompt=True)
     lengths = (batch["attention_mask"].sum(-1) - prompt.unsqueeze(-1)).clamp(min=0)  # [B, R], 0 for a missing response
     starts = prompt.unsqueeze(-1) + lengths.cumsum(-1) - lengths  # [B, R], first column of each response
     widths = torch.stack([(prompt + lengths.sum(-1)).amax(), (prompt + lengths.amax(-1)).amax(), prompt.amin() - 1])

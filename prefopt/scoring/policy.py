@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,17 @@ from prefopt.scoring.attention import attention_inputs, let_pack, packs, windows
 from prefopt.scoring.chunked import chunk_tokens, chunked_statistics
 from prefopt.scoring.distributions import Distributions
 from prefopt.scoring.fused import fused_logps, is_plain, trl_logps
-from prefopt.scoring.heads import Head, causal_model, find_head, in_place_of, keeps_logits, sharded, takes, verify_head
+from prefopt.scoring.heads import (
+    Head,
+    causal_model,
+    find_head,
+    following,
+    in_place_of,
+    keeps_logits,
+    sharded,
+    takes,
+    verify_head,
+)
 from prefopt.scoring.layout import Batch, Layout, separate, shared_prefix
 from prefopt.scoring.modes import evaluating
 from prefopt.scoring.tokens import token_statistics
@@ -53,6 +63,8 @@ class Scorer:
     layout: LayoutName = "auto"
     _heads: WeakKeyDictionary[nn.Module, Head | None] = field(default_factory=WeakKeyDictionary, repr=False)
     _arranged: WeakKeyDictionary[nn.Module, Arrangement] = field(default_factory=WeakKeyDictionary, repr=False)
+    _sloped: WeakSet[nn.Module] = field(default_factory=WeakSet, repr=False)  # whose gradients were compared, too
+    _warned: WeakSet[nn.Module] = field(default_factory=WeakSet, repr=False)
 
     def __call__(
         self,
@@ -68,6 +80,7 @@ class Scorer:
         `wanted` names statistics that stand beside them; `Need.KL` compares with the `reference`'s distributions. With
         `distributions` the model's own come back too, for such a comparison.
         """
+        self._warn_of_batches(model, batch)
         layout = self.laid_out(model, batch)
         return self.of_layout(model, layout, wanted=wanted, reference=reference, distributions=distributions)
 
@@ -127,6 +140,14 @@ class Scorer:
         device = next(model.parameters()).device.type
         return torch.autocast(device, dtype=self.autocast, enabled=self.autocast is not None)
 
+    def _warn_of_batches(self, model: nn.Module, batch: Batch) -> None:
+        """Say once of a model that its values depend on which rows stand in a batch, when rows are long enough."""
+        key = causal_model(model)
+        follows = None if key in self._warned else following(key)
+        if follows is not None and int(batch["attention_mask"].sum(-1).max()) > follows.limit:
+            self._warned.add(key)
+            logger.warning("%s: log-probabilities depend on which rows stand in a batch.", follows)
+
     def laid_out(self, model: nn.Module, batch: Batch) -> Layout:
         """The batch as this model is to see it.
 
@@ -140,11 +161,16 @@ class Scorer:
             if settled is None:
                 return separate(batch)
             self._arranged[key] = settled
+            if torch.is_grad_enabled() or sharded(model):
+                self._sloped.add(key)
+        elif key not in self._sloped and torch.is_grad_enabled():  # values were compared while no gradient was wanted
+            self._settle_slopes(key, batch)
         return _arranged(batch, self._arranged[key])
 
     def settle(self, model: nn.Module, head: Head | None, arrangement: Arrangement) -> None:
         """Decide for a model what its first batch would."""
         self._heads[causal_model(model)], self._arranged[causal_model(model)] = head, arrangement
+        self._sloped.add(causal_model(model))
 
     def settled(self, model: nn.Module) -> Arrangement | None:
         """How this model's batches are arranged; None until the first batch has decided."""
@@ -159,10 +185,27 @@ class Scorer:
                 fresh = replace(self, _heads=WeakKeyDictionary(), _arranged=WeakKeyDictionary())
                 return compare_layouts(asked, _few(batch), fresh)
         except ConfigError as error:
-            if self.layout == "shared_prefix":
-                raise
-            logger.info("scoring: one row per response, because %s", str(error))
-            return "separate"
+            return self._refused(error)
+
+    def _settle_slopes(self, model: nn.Module, batch: Batch) -> None:
+        """Compare the gradients of an arrangement whose values are known to be right."""
+        few, way = _few(batch), self._arranged[model]
+        fresh = replace(self, _heads=WeakKeyDictionary(), _arranged=WeakKeyDictionary())
+        try:
+            if way != "separate" and _some_weights(model):
+                expected = _measured(model, few, fresh, "separate")
+                if not expected[0][few["mask"]].isfinite().all():
+                    return  # these rows decide nothing
+                _compare(model, expected, way, few, fresh)
+        except ConfigError as error:
+            self._arranged[model] = self._refused(error)
+        self._sloped.add(model)
+
+    def _refused(self, error: ConfigError) -> Arrangement:
+        if self.layout == "shared_prefix":
+            raise error
+        logger.info("scoring: one row per response, because %s", str(error))
+        return "separate"
 
     def head(self, model: nn.Module) -> Head | None:
         """The verified head of the chunked backend, None for the plain one."""
@@ -269,14 +312,18 @@ def _measured(model: nn.Module, batch: Batch, scorer: Scorer, way: Arrangement) 
     weights = _some_weights(inner) if torch.is_grad_enabled() else []
     with evaluating(model):
         try:
-            logps = replace(scorer, layout="auto", _arranged=WeakKeyDictionary({inner: way}))(model, batch).logps
+            known: dict[str, Any] = {"_arranged": WeakKeyDictionary({inner: way}), "_sloped": WeakSet([inner])}
+            logps = replace(scorer, layout="auto", **known)(model, batch).logps
         except DataError:  # the rows', not the model's
             raise
         except (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError) as error:
             kind = type(inner).__name__
             raise ConfigError(f"{kind} does not take a shared prefix ({type(error).__name__}: {error})") from error
         slope = logps.cos().detach()  # any fixed numbers; those of one layout serve both within its error
-        return logps.detach(), torch.autograd.grad((logps * slope).sum(), weights) if weights else ()
+        if not weights:
+            return logps.detach(), ()
+        total = (logps * slope).sum()
+        return logps.detach(), torch.autograd.grad(total, weights, allow_unused=True, materialize_grads=True)
 
 
 def _compare(model: nn.Module, expected: Measured, way: Arrangement, batch: Batch, scorer: Scorer) -> None:
@@ -313,10 +360,15 @@ def _arranged(batch: Batch, way: Arrangement) -> Layout:
     return layout.packed() if way == "packed" else layout
 
 
-def _some_weights(model: nn.Module, *, limit: int = 2**22) -> list[nn.Parameter]:
-    """The first trained weights and the last, small enough that their gradient is no burden."""
+def _some_weights(model: Any, *, limit: int = 2**22, most: int = 8) -> list[nn.Parameter]:
+    """Trained weights from the first to the last layer, small enough that their gradient is no burden.
+
+    Several, since a model may have weights that text alone does not use: those of images.
+    """
     trained = [p for p in model.parameters() if p.requires_grad and p.numel() <= limit]
-    return [trained[0], trained[-1]] if len(trained) > 1 else trained
+    if len(trained) <= most:
+        return trained
+    return [trained[at * (len(trained) - 1) // (most - 1)] for at in range(most)]
 
 
 def score(model: nn.Module, batch: Batch, *, backend: Backend = "auto", chunk: int | None = None) -> TokenStats:

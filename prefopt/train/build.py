@@ -35,13 +35,13 @@ from prefopt.runs import (
     write_text,
 )
 from prefopt.scores import Need
-from prefopt.scoring.reference import ModelReference
+from prefopt.scoring.reference import AdapterOffReference, ModelReference
 from prefopt.train.alarms import Alarms
 from prefopt.train.card import model_card
 from prefopt.train.evaluate import AnswerEvaluation
 from prefopt.train.model import fingerprint, load_policy, load_tokenizer
 from prefopt.train.plan import effective_plan, settled_plan
-from prefopt.train.preflight import check_first_rows, check_vocabulary, check_words, warn_of_one_label
+from prefopt.train.preflight import check_first_rows, check_positions, check_vocabulary, check_words, warn_of_one_label
 from prefopt.train.probing import probing
 from prefopt.train.progress import ProgressLines
 from prefopt.train.references import choose_reference, default_scorer
@@ -142,6 +142,8 @@ class Parts:
     plan: dict[str, Any]
     state: CheckpointState
     alarms: Alarms
+    base: str | None = None
+    """Fingerprint of the weights that an adapter is trained on."""
 
 
 def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, dry_run: bool = False) -> Parts:
@@ -167,11 +169,13 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     warn_of_one_label(prepared["train"].rows, objective)
     check_words(prepared["train"].rows)
     model = load_policy(recipe.model)
+    check_positions(model, [p.rows for p in prepared.values()])
     scorer = default_scorer(args, recipe.scoring.backend, recipe.scoring.layout)
     reference = choose_reference(recipe, model, objective, scorer, tokenizer, [p.rows for p in prepared.values()])
     check_vocabulary(model, tokenizer, reference=reference.model if isinstance(reference, ModelReference) else None)
     run = RunDirectory(output)
     place = reference.describe()
+    base = _base(model, place) if recipe.model.adapter is not None else None
     identity = {
         "objective": objective.describe(),
         "reference": {name: place[name] for name in ("kind", "fingerprint") if name in place},  # not where it lay
@@ -210,7 +214,14 @@ def assemble(recipe: Recipe, *, resume: bool = False, overwrite: bool = False, d
     if dry_run:
         shutil.rmtree(args.output_dir, ignore_errors=True)
     plan = effective_plan(recipe, trainer, prepared, objective)
-    return Parts(trainer, run, recipe, objective, prepared, plan, state, alarms)
+    return Parts(trainer, run, recipe, objective, prepared, plan, state, alarms, base)
+
+
+def _base(model: Any, reference: Mapping[str, Any]) -> str:
+    """The fingerprint of the weights below an adapter, which may be the reference's."""
+    if reference["kind"] == AdapterOffReference.KIND and "fingerprint" in reference:
+        return str(reference["fingerprint"])
+    return fingerprint(model, adapters=False)
 
 
 _SCHEDULE = (
@@ -392,6 +403,7 @@ def _write_records(parts: Parts, plan: Mapping[str, Any]) -> None:
         "threads": torch.get_num_threads(),
         "model": {"name_or_path": parts.recipe.model.name_or_path, "fingerprint": fingerprint(trainer.model)},
         "reference": trainer.reference.describe(),
+        **({} if parts.base is None else {"base": parts.base}),
         "data": {name: p.audit.fingerprint for name, p in parts.prepared.items()},
         "plan": plan,
     }

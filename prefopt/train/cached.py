@@ -24,7 +24,7 @@ from prefopt.errors import ConfigError, RunError
 from prefopt.losses import Objective
 from prefopt.scores import Need, TokenStats
 from prefopt.scoring.cache import Cache, CachedReference, Piece, fill, keys_of, largest_gap, prepare
-from prefopt.scoring.heads import causal_model
+from prefopt.scoring.heads import causal_model, following
 from prefopt.scoring.layout import Batch
 from prefopt.scoring.reference import ModelReference
 from prefopt.train.preflight import allowed_gap
@@ -54,8 +54,9 @@ def identity(recipe: Recipe, live: ModelReference, tokenizer: PreTrainedTokenize
 
 
 _ASIDE = re.compile(
-    r"_.*|transformers_version|(torch_)?dtype|architectures|use_cache|\w*token_id|id2label|label2id|auto_map|\w*dropout\w*"
-    r"|\w*pdrop|initializer_range|output_\w+|return_dict|problem_type|is_encoder_decoder"
+    r"_.*|transformers_version|(torch_)?dtype|architectures|use_cache|(bos|eos|sep|cls|unk|mask|decoder_start)_token_id"
+    r"|forced_\w+_token_id|id2label|label2id|auto_map|\w*dropout\w*|\w*pdrop|initializer_range|return_dict"
+    r"|output_(attentions|hidden_states|scores|router_logits|past)|problem_type|is_encoder_decoder"
 )
 
 
@@ -143,8 +144,6 @@ def served(
     """
     asked = recipe.reference.cache
     moving = _batch_decides(live.model, sets)
-    if moving is not None:
-        logger.warning("%s: live log-probabilities depend on which rows stand in a batch.", moving)
     if asked == "columns":
         for rows in sets:
             # from every part of the data: one file of several may be another model's
@@ -184,25 +183,12 @@ _SHORTER = "Set data.max_length to no more than that, or reference.cache: off."
 
 def _batch_decides(model: Any, sets: Sequence[Rows]) -> str | None:
     """Says so where a rotary embedding follows the longest row of a batch, and these rows are long enough for it."""
-    config = causal_model(model).config.get_text_config()
-    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    for rope in [found, *(value for value in found.values() if isinstance(value, dict))]:
-        kind = rope.get("rope_type", rope.get("type"))
-        if kind not in ("dynamic", "longrope"):
-            continue
-        limit = rope.get("original_max_position_embeddings") or getattr(
-            config, "original_max_position_embeddings", None
-        )
-        limit = limit or config.max_position_embeddings
-        whole = (len(piece.prompt) + len(piece.response) for rows in sets for row in pieces(rows) for piece in row)
-        longest = max(whole, default=0)
-        if longest > limit:
-            name = type(causal_model(model)).__name__
-            return (
-                f"{name}'s rotary embedding ({kind}) follows the longest row of a batch beyond {limit:,} tokens, and "
-                f"the longest here has {longest:,}"
-            )
-    return None
+    follows = following(model)
+    if follows is None:
+        return None
+    whole = (len(piece.prompt) + len(piece.response) for rows in sets for row in pieces(rows) for piece in row)
+    longest = max(whole, default=0)
+    return f"{follows}, and the longest here has {longest:,}" if longest > follows.limit else None
 
 
 def verify(cached: CachedReference, live: ModelReference, batch: Batch) -> None:

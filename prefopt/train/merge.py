@@ -16,7 +16,6 @@ from prefopt.config import load_recipe
 from prefopt.config.sections import ModelSection
 from prefopt.errors import ConfigError, RunError
 from prefopt.runs import RECIPE, RECORD, read_json
-from prefopt.scoring.reference import AdapterOffReference
 from prefopt.train.model import fingerprint, load_model, load_tokenizer, merged_start
 
 logger = logging.getLogger(__name__)
@@ -91,12 +90,11 @@ def merge(run: Path, out: Path, *, dtype: str | None = None) -> Merged:
 
 def _check_base(run: Path, base: Any, section: ModelSection) -> None:
     """Raises: `ConfigError` when the model at that place is not the one the adapter was trained on any more."""
-    known = read_json(run / RECORD).get("reference", {}) if (run / RECORD).is_file() else {}
-    comparable = known.get("kind") == AdapterOffReference.KIND and section.quantization is None
-    if comparable and known.get("fingerprint") not in (None, fingerprint(base)):
+    known = read_json(run / RECORD).get("base") if (run / RECORD).is_file() else None
+    if section.quantization is None and known not in (None, found := fingerprint(base)):
         raise ConfigError(
             f"{section.name_or_path} is not the model that {run} was trained on: its weights have the fingerprint "
-            f"{fingerprint(base)}, and the run's record says {known['fingerprint']}. Put that model back first."
+            f"{found}, and the run's record says {known}. Put that model back first."
         )
 
 

@@ -211,12 +211,16 @@ def trainable(model: nn.Module) -> tuple[int, int]:
 
 
 def fingerprint(model: nn.Module, *, adapters: bool = True) -> str:
-    """A hash of names, shapes, dtypes and all values of each tensor, with or without adapters."""
+    """A hash of names, shapes, dtypes and all values of each tensor, with or without adapters and their scaling."""
     digest = hashlib.sha256()
     state = model.state_dict()
     if not adapters:  # under the names of the model without them
         kept = {name: value for name, value in state.items() if "lora_" not in name and "modules_to_save" not in name}
         state = {re.sub(r"^base_model\.model\.|\.base_layer|\.original_module", "", n): v for n, v in kept.items()}
+    else:
+        for name, module in model.named_modules():
+            if isinstance(scaling := getattr(module, "scaling", None), dict):  # by adapter: alpha over r, or its root
+                digest.update(f"{name} {sorted(scaling.items())}".encode())
     for name, tensor in sorted(state.items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(_checksum(tensor.detach()).to_bytes(8, "big", signed=True))

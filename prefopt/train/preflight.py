@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
+from prefopt.data.rows import LENGTH
 from prefopt.errors import ConfigError, RunError
 from prefopt.losses import Objective
 from prefopt.scores import Need
@@ -69,6 +72,27 @@ def warn_of_one_label(rows: Any, objective: Objective) -> None:
         kind = "desirable" if labels.pop() else "undesirable"
         text = "all %d rows are labelled %s: loss '%s' has nothing to tell them from."
         logger.warning(text, len(rows), kind, objective.name)
+
+
+def check_positions(model: nn.Module, sets: Sequence[Any]) -> None:
+    """No row is longer than a model with learned positions has positions.
+
+    Raises: `ConfigError` with both numbers.
+    """
+    inner = causal_model(model)
+    tables = [m for name, m in inner.named_modules() if isinstance(m, nn.Embedding) and _LEARNED.search(name)]
+    known = getattr(inner.config.get_text_config(), "max_position_embeddings", None)
+    if not tables or known is None:
+        return
+    longest = max((max(rows[LENGTH]) for rows in sets if len(rows)), default=0)
+    if longest > known:
+        raise ConfigError(
+            f"the longest row has {longest:,} tokens, and {type(inner).__name__} has learned positions for {known:,}: "
+            f"set data.max_length to {known}."
+        )
+
+
+_LEARNED = re.compile(r"(?:^|\.)(?:wpe|embed_positions|position_embeddings?|positional_embeddings?)$")
 
 
 def check_words(rows: Rows, *, first: int = 100) -> None:

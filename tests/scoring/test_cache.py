@@ -140,7 +140,7 @@ def test_a_part_of_another_cache_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "reference": 3}', "\udc80"])
 def test_a_foreign_manifest_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "manifest.json").write_bytes(content.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ConfigError, match=r"manifest.json is not the manifest of a reference cache"):
+    with pytest.raises(ConfigError, match=r"is not the manifest of a reference cache .*; remove the folder, and"):
         prepare(tmp_path, IDENTITY)
 
 
@@ -148,8 +148,10 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match="holds something else than a reference cache; it was left alone"):
         prepare(tmp_path, IDENTITY)
-    with pytest.raises(ConfigError, match=r"it has no manifest.json"):
+    with pytest.raises(ConfigError, match=r"it has no manifest.json. It was left alone; remove the folder, and `pref"):
         Cache.open(tmp_path)
+    with pytest.raises(ConfigError, match=r"it has no manifest.json. `prefopt reference RECIPE` makes one there"):
+        Cache.open(tmp_path / "nothing")
     assert contents(tmp_path) == {"notes.txt": b"mine"}
 
 

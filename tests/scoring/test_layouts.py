@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.attention.flex_attention import create_mask
 
 from prefopt.data.collate import Collator
-from prefopt.errors import ConfigError
-from prefopt.scoring import Scorer
+from prefopt.errors import ConfigError, DataError
+from prefopt.scoring import Scorer, policy
 from prefopt.scoring.attention import packs
 from prefopt.scoring.layout import separate, shared_prefix
 from prefopt.scoring.modes import freeze, stored_for_autocast
@@ -223,6 +223,122 @@ def test_a_model_that_ignores_the_mask_is_found_out(monkeypatch: pytest.MonkeyPa
     model = tiny_model(initializer_range=0.3)
     with pytest.raises(ConfigError, match="LlamaForCausalLM gives other log-probabilities with a shared prefix"):
         Scorer(layout="shared_prefix")(model, batch())
+
+
+class _Slope(torch.autograd.Function):
+    """Values as they are; gradients times the number of rows that the model is given."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+        ctx.rows = len(values)
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, slope: torch.Tensor) -> torch.Tensor:
+        return slope * ctx.rows
+
+
+@pytest.mark.parametrize("first_without", [False, True])
+def test_gradients_are_compared_as_soon_as_they_are_wanted(
+    first_without: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, scorer = tiny_model(initializer_range=0.3), Scorer()
+    model.model.embed_tokens.register_forward_hook(lambda module, given, out: _Slope.apply(out))
+    if first_without:
+        with torch.no_grad():
+            scorer(model, batch())
+        assert scorer.settled(model) == "packed", "the values are right"
+    with caplog.at_level(logging.INFO):
+        scorer(model, batch())
+    assert scorer.settled(model) == "separate"
+    assert "LlamaForCausalLM gives another gradient with a shared prefix" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Gemma 2"])
+def test_gradients_are_compared_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured, measure = [], policy._measured
+
+    def noting(*arguments: Any) -> Any:
+        found = measure(*arguments)
+        measured.append(len(found[1]))
+        return found
+
+    monkeypatch.setattr(policy, "_measured", noting)
+    model, scorer = MODELS[kind]().eval(), Scorer()
+    for _ in range(2):
+        with torch.no_grad():
+            scorer(model, batch())
+    assert measured
+    assert not any(measured)
+    for _ in range(2):
+        scorer(model, batch())
+    assert [count > 0 for count in measured[-2:]] == [True, True]
+    assert sum(count > 0 for count in measured) == 2, "separate rows and the arrangement that is used"
+
+
+def test_a_model_of_images_and_text_is_scored_on_text() -> None:
+    torch.manual_seed(0)
+    text = {**SIZES, "head_dim": 8, **MIXED}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = hf.Gemma3Config(
+        text_config=text, vision_config={**vision, "image_size": 28, "patch_size": 14}, mm_tokens_per_image=4
+    )
+    model, data = hf.Gemma3ForConditionalGeneration(config).eval(), batch(responses=3)
+    expected, slopes = scored(model, data, layout="separate", backend="plain")
+    found, others = scored(model, data)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    for one, other in zip(others, slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5 * float(other.abs().max().clamp(min=1)))
+
+
+def _rolled(data: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same padded on the left."""
+    ids, attention = data["input_ids"].clone(), data["attention_mask"].clone()
+    for b, r in attention.any(-1).nonzero().tolist():
+        free = attention.shape[-1] - int(attention[b, r].sum())
+        ids[b, r], attention[b, r] = ids[b, r].roll(free), attention[b, r].roll(free)
+    return {**data, "input_ids": ids, "attention_mask": attention}
+
+
+def _beyond(data: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {**data, "mask": torch.ones_like(data["mask"])}
+
+
+def _other_prompt(data: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    ids = data["input_ids"].clone()
+    ids[2, 1, 1] += 1
+    return {**data, "input_ids": ids}
+
+
+@pytest.mark.parametrize(
+    ("change", "layouts", "says"),
+    [
+        (_rolled, ("shared_prefix", "separate", "auto"), r"prompt \d of the batch is not padded on the right"),
+        (_beyond, ("shared_prefix", "separate", "auto"), r"prompt \d of the batch has a mask that reaches beyond"),
+        (_other_prompt, ("shared_prefix", "auto"), "prompt 2 of the batch stands with other tokens before some of its"),
+    ],
+)
+def test_a_batch_that_says_something_else_than_it_scores_is_refused(
+    change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], layouts: tuple[Any, ...], says: str
+) -> None:
+    for layout in layouts:
+        scorer, model = Scorer(layout=layout), tiny_model(initializer_range=0.3)
+        for _ in range(2):
+            with pytest.raises(DataError, match=says):
+                scorer(model, change(batch()))
+            scorer(model, batch())  # and once more when the layout is settled
+
+
+def test_values_that_follow_the_batch_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    short, long = (tiny_model(max_position_embeddings=limit, rope_parameters=rope) for limit in (64, 8))
+    scorer = Scorer()
+    with caplog.at_level(logging.WARNING):
+        scorer(short, batch())
+        assert not caplog.text
+        for _ in range(2):
+            scorer(long, batch())
+    assert caplog.text.count("(dynamic) follows the longest row of a batch beyond 8 tokens: log-prob") == 1
 
 
 def test_the_comparison_leaves_no_gradient_and_no_other_mode_behind() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 
 from prefopt import ConfigError, DataError, RunError, load_recipe, train
@@ -19,7 +20,7 @@ from prefopt.losses import get_loss, loss_names
 from prefopt.scores import Need
 from prefopt.testing import make_scores
 from prefopt.train.build import assemble
-from prefopt.train.cached import ColumnReference
+from prefopt.train.cached import ColumnReference, _deciding
 from tests.train.folder import pairs, recipe
 from tests.train.test_run import assert_same_metrics, training, weights
 
@@ -257,6 +258,34 @@ def test_a_cache_of_a_model_that_differs_in_one_value_is_refused(tmp_path: Path)
         train(load_recipe(path))
 
 
+def test_a_cache_of_the_same_adapter_at_another_scale_is_refused(tmp_path: Path) -> None:
+    cache = {"cache": str(tmp_path / "cache")}
+    started = {"r": 4, "alpha": 8, "target_modules": ["q_proj"]}
+    train(recipe(tmp_path, {"training.output_dir": str(tmp_path / "start"), "model.adapter": started}))
+    model = {"adapter": {"mode": "continue", "start": str(tmp_path / "start")}}
+    path = written(tmp_path, model={"name_or_path": str(tmp_path / "model"), **model}, reference=cache)
+    assert main(["reference", path]) == 0
+    file = tmp_path / "start" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"lora_alpha": 16}))
+    with pytest.raises(ConfigError, match=r"belongs to another reference: weights is .* there and .* here"):
+        train(load_recipe(path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values", "decides"),
+    [
+        ("xLSTMConfig", "output_logit_soft_cap", (3.0, 30.0), True),
+        ("RobertaConfig", "pad_token_id", (1, 3), True),
+        ("LlamaConfig", "rms_norm_eps", (1e-5, 1e-6), True),
+        ("LlamaConfig", "eos_token_id", (1, 2), False),
+        ("MixtralConfig", "output_router_logits", (True, False), False),
+    ],
+)
+def test_a_cache_is_keyed_by_what_decides_values(kind: str, name: str, values: tuple[Any, Any], decides: bool) -> None:
+    one, other = (_deciding(getattr(transformers, kind)(**{name: value}).to_dict()) for value in values)
+    assert (one != other) == decides
+
+
 def test_no_cache_holds_what_depends_on_the_rows_beside_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = written(tmp_path, reference={"cache": str(tmp_path / "cache")})
     rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
@@ -269,7 +298,7 @@ def test_no_cache_holds_what_depends_on_the_rows_beside_it(tmp_path: Path, caplo
     live = written(tmp_path, "live.yaml", reference={"cache": "auto"}, training={"output_dir": str(tmp_path / "live")})
     with caplog.at_level(logging.WARNING):
         train(load_recipe(live))
-    assert "live log-probabilities depend on which rows stand in a batch" in caplog.text
+    assert "log-probabilities depend on which rows stand in a batch" in caplog.text
 
 
 def test_a_cache_that_cannot_be_a_folder_is_said_at_once(tmp_path: Path) -> None:

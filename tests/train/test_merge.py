@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from peft import AutoPeftModelForCausalLM, PeftModel
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from prefopt import ConfigError, RunError, train
@@ -45,6 +46,22 @@ def test_the_merged_model_has_the_adapters_logits_and_loads_with_plain_transform
         torch.testing.assert_close(merged(IDS).logits, adapted(IDS).logits, rtol=1e-4, atol=1e-4)
         assert (merged(IDS).logits - base(IDS).logits).abs().max() > 1e-2, "the adapter had learned something"
     assert AutoTokenizer.from_pretrained(tmp_path / "merged").eos_token == "<|end|>"
+
+
+@pytest.mark.parametrize("case", ["continue", "merge", "no reference"])
+def test_a_base_that_has_changed_is_not_merged_into(tmp_path: Path, case: str) -> None:
+    if case == "no reference":
+        model = {"name_or_path": str(tmp_path / "model"), "adapter": {"r": 4, "target_modules": TARGETS}}
+        train(recipe(tmp_path, model=model, loss={"name": "simpo", "beta": 2.0}))
+        run = tmp_path / "run"
+    else:
+        run = trained(tmp_path, "second", mode=case, start=str(trained(tmp_path, "first")))
+    merge(run, tmp_path / "merged")
+    changed = weights(tmp_path / "model")
+    changed["model.layers.0.self_attn.q_proj.weight"] *= 1.5
+    save_file(changed, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=r"is not the model that .* was trained on: its weights have the fingerprint"):
+        merge(run, tmp_path / "again")
 
 
 def test_continuing_and_merging_first_keep_what_was_learned(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from prefopt import ConfigError, RunError, load_recipe, train
 from prefopt.train.build import assemble
-from tests.train.folder import model_folder, pairs, recipe
+from tests.train.folder import model_folder, pairs, recipe, tokenizer
 from tests.train.tiny import flat
 
 PROMPT = torch.tensor([[10, 20, 30, 40, 50]])
@@ -407,6 +407,17 @@ def test_a_tokenizer_that_has_one_id_for_all_words_is_refused(tmp_path: Path) ->
     pairs(tmp_path / "pairs.jsonl", 30, chosen="it is five", rejected="six")
     with pytest.raises(RunError, match=r"responses of the first 30 rows have no token but 0: the tokenizer maps all"):
         train(recipe(tmp_path, {"data.max_lost": 1.0}))
+
+
+def test_rows_that_are_longer_than_learned_positions_are_refused_before_training(tmp_path: Path) -> None:
+    words = tokenizer()
+    words.save_pretrained(tmp_path / "model")
+    config = GPT2Config(vocab_size=272, n_embd=32, n_layer=2, n_head=4, n_positions=8, eos_token_id=words.eos_token_id)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "model")
+    with pytest.raises(
+        ConfigError, match=r"longest row has \d+ tokens, and GPT2LMHeadModel has learned positions for 8: set"
+    ):
+        train(recipe(tmp_path))
 
 
 def test_a_missing_model_is_said_in_one_sentence(tmp_path: Path) -> None:
